@@ -236,9 +236,10 @@ def identity(obj: Object) -> str:
 
 @dataclass
 class FakeWriter(Writer):
-    """Writes down each effect as a line; ``failures`` are raised first, one per call."""
+    """Writes down each effect as a line, and keeps ``events``; ``failures`` are raised first, one per call."""
 
     effects: list[str] = field(default_factory=list)
+    events: list[ObjectEvent] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
 
     async def nominate(self, pod: PodRef, node: str) -> None:
@@ -264,6 +265,7 @@ class FakeWriter(Writer):
 
     async def create_event(self, event: ObjectEvent) -> None:
         self._note(f"event {event.about.reference()['name']} {event.reason}")
+        self.events.append(event)
 
     def _note(self, effect: str) -> None:
         if self.failures:

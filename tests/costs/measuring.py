@@ -41,7 +41,7 @@ from extender.wire.extender_v1 import (
     encode_priorities,
 )
 from extender.wire.manifests import decode_what_if
-from tests.soak.in_memory import InMemorySession, Link
+from tests.in_memory import InMemorySession, Link
 from tests.soak.virtual_time import LoopClock, VirtualLoop
 
 _SOURCE: Final = str(Path(extender.__file__).parent)

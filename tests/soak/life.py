@@ -34,10 +34,10 @@ from extender.wire.extender_v1 import (
     decode_args,
     decode_preemption_args,
 )
+from tests.in_memory import InMemorySession, Link
 from tests.simulator.scenario.faulted import held, real
 from tests.soak.cluster import Changes, objects
 from tests.soak.faults import Blow, FaultDeck, LateBindings
-from tests.soak.in_memory import InMemorySession, Link
 from tests.soak.judge import Judge
 from tests.soak.virtual_time import LoopClock, VirtualLoop
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from extender.kube.errors import Rejected
+from extender.kube.writer import WebhookObjects
 from extender.tasks.endpoints import (
     LEADER_PORT,
     LEARNED_SECONDS,
@@ -15,12 +16,12 @@ from extender.tasks.endpoints import (
     Endpoint,
     LeaderEndpoint,
 )
-from extender.wire.api_calls import KeptObject
 from extender.wire.webhook_configurations import OwnPod
+from tests.fake_api import FakeApi, never
 from tests.fakes import FakeClock
-from tests.tasks.webhook.test_endpoint import Api, Json
 
 SLICE = "placement-extender-leader"
+KEY = f"ours/{SLICE}"
 
 
 def leading(name: str, address: str) -> Endpoint:
@@ -32,40 +33,41 @@ class Stand:
     """Two replicas and the one slice. ``answers``: whether the first one leads."""
 
     def __init__(self) -> None:
-        self.api, self.clock, self.answers = Api(), FakeClock(), False
-        self.one = LeaderEndpoint(self.api, leading("a", "10.0.0.7"), lambda: self.answers, self.clock, 3.6)
-        self.other = LeaderEndpoint(self.api, leading("b", "10.0.0.8"), lambda: not self.answers, self.clock, 3.6)
+        self.api, self.clock, self.answers = FakeApi(), FakeClock(), False
+        objects = WebhookObjects(self.api)
+        self.one = LeaderEndpoint(objects, leading("a", "10.0.0.7"), lambda: self.answers, self.clock, 3.6)
+        self.other = LeaderEndpoint(objects, leading("b", "10.0.0.8"), lambda: not self.answers, self.clock, 3.6)
 
     @property
     def addresses(self) -> list[str]:
-        return [address for each in self.api.slices[SLICE]["endpoints"] for address in each["addresses"]]
+        return [address for each in self.api.slices[KEY]["endpoints"] for address in each["addresses"]]
 
 
 async def test_the_service_leads_to_one_replica_alone_also_after_its_leader_has_died() -> None:
     stand = Stand()
     assert await stand.one._write()
-    assert stand.api.slices[SLICE]["metadata"]["labels"]["kubernetes.io/service-name"] == "placement-extender"
-    assert stand.api.slices[SLICE]["ports"] == [{"name": "extender", "port": 8888, "protocol": "TCP"}]
+    assert stand.api.slices[KEY]["metadata"]["labels"]["kubernetes.io/service-name"] == "placement-extender"
+    assert stand.api.slices[KEY]["ports"] == [{"name": "extender", "port": 8888, "protocol": "TCP"}]
     assert await stand.other._write()
     assert stand.addresses == ["10.0.0.8"]
     assert stand.api.writes == ["create", "update"]
-    assert list(stand.api.slices) == [SLICE]
+    assert list(stand.api.slices) == [KEY]
 
 
 async def test_an_address_of_the_other_family_replaces_the_slice() -> None:
     stand = Stand()
-    stand.other = LeaderEndpoint(stand.api, leading("b", "fd00::8"), lambda: True, stand.clock, 3.6)
+    stand.other = LeaderEndpoint(WebhookObjects(stand.api), leading("b", "fd00::8"), lambda: True, stand.clock, 3.6)
     assert await stand.one._write()
     assert await stand.other._write()
-    assert (stand.addresses, stand.api.slices[SLICE]["addressType"]) == (["fd00::8"], "IPv6")
+    assert (stand.addresses, stand.api.slices[KEY]["addressType"]) == (["fd00::8"], "IPv6")
 
 
 async def test_a_write_that_fails_is_told_once_and_repeated(caplog: pytest.LogCaptureFixture) -> None:
     stand = Stand()
-    stand.api.failure = Rejected("403 forbidden", status=403)
+    stand.api.fail = lambda _call, _name: Rejected("403 forbidden", status=403)
     assert [await stand.one._write() for _ in range(3)] == [False] * 3
     assert [record.message for record in caplog.records] == ["the Service cannot lead to this replica"]
-    stand.api.failure = None
+    stand.api.fail = never
     assert await stand.one._write()
 
 
@@ -107,18 +109,11 @@ async def test_a_call_waits_until_this_replica_leads_and_no_longer_than_its_pati
 
 async def test_calls_that_wait_share_their_looks() -> None:
     stand = Stand()
-    reads, read = [], stand.api.get
-
-    async def counted(kept: KeptObject, namespace: str | None, name: str) -> Json:
-        reads.append(name)
-        return await read(kept, namespace, name)
-
-    stand.api.get = counted  # type: ignore[method-assign]
     assert await stand.other._write()
-    reads.clear()
+    before = stand.api.count("get endpointslices")
     stand.clock.step = 0.0
     assert await asyncio.gather(*(stand.one._look() for _ in range(50))) == [True] * 50
-    assert len(reads) == 1
+    assert stand.api.count("get endpointslices") == before + 1
 
 
 async def test_the_handover_is_complete_once_every_node_has_learned_of_the_next_leader() -> None:

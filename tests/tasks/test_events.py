@@ -315,25 +315,13 @@ NOTE = (
 )
 
 
-class Api(FakeWriter):
-    """Keeps the events that are created, once it answers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.events: list[ObjectEvent] = []
-
-    async def create_event(self, event: ObjectEvent) -> None:
-        await super().create_event(event)
-        self.events.append(event)
-
-
 class Scene:
     """One node with a web pod, and the events, on a clock that only sleeping moves."""
 
     def __init__(self, also: Callable[[Explanation], Explanation] = lambda found: found) -> None:
         """``also`` is applied to each explanation."""
         self.index = index_of(node("n1", allocatable={"pods": "99"}), pod("on", on="n1", app="web"))
-        self.clock, self.api = FakeClock(), Api()
+        self.clock, self.api = FakeClock(), FakeWriter()
         view = self.index.view
         nodes = self.index.assumed.held
         explainer = ExplainService(view, Settings(), self.clock, lambda uid: nodes[uid].nodes if uid in nodes else ())

@@ -12,12 +12,13 @@ import pytest
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
 from extender.kube.effects import ObjectEvent, PolicyRef
-from extender.kube.errors import NotFound, Unreachable
+from extender.kube.errors import KubeError, NotFound, Unreachable
 from extender.kube.writer import PolicyObjects
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import ExcludedDomain, Namespace, PodSignature, TopologyDomains
 from extender.model.policies import ConflictPolicy, Exempt, InvalidPolicy, Policy, PolicyKey
 from extender.model.release import DomainUse
+from extender.simulator.apiserver.kinds import OWN_POLICY_KINDS
 from extender.tasks.events import EventRecorder
 from extender.tasks.policy_status import (
     MOST_CONFLICTS,
@@ -30,31 +31,15 @@ from extender.verbs.admit.pod_fields import Changes, FieldConflict
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from tests.builders import index_of, node
 from tests.deploy.policies.examples import policy
+from tests.fake_api import FakeApi, Rows, never
 from tests.fakes import FakeClock, until
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 Json = dict[str, Any]
 
 
-class Api(PolicyObjects):
-    """Policies as the API server holds them, by key; each call is noted."""
-
-    def __init__(self) -> None:
-        self.status: dict[PolicyKey, Json] = {}
-        self.writes: list[tuple[PolicyKey, Json]] = []
-        self.failure: Exception | None = None
-
-    async def get_policy(self, key: PolicyKey) -> Json:
-        if key not in self.status:
-            raise NotFound("404", status=404)
-        return {"metadata": {"uid": f"uid-{key.name}"}, "status": self.status[key]}
-
-    async def patch_policy_status(self, key: PolicyKey, uid: str, status: Json) -> None:
-        if self.failure is not None:
-            raise self.failure
-        assert uid == f"uid-{key.name}"
-        self.writes.append((key, status))
-        self.status[key] = {**self.status[key], **status}
+def _place(key: PolicyKey) -> str:
+    return f"{key.namespace}/{key.name}" if key.namespace else key.name
 
 
 class Told(EventRecorder):
@@ -77,7 +62,7 @@ class Scene:
     """Policies, and pods by signature."""
 
     def __init__(self) -> None:
-        self.api, self.table, self.clock, self.namespaces = Api(), PolicyTable(), FakeClock(), Namespaces()
+        self.api, self.table, self.clock, self.namespaces = FakeApi(), PolicyTable(), FakeClock(), Namespaces()
         self.pods: Counter[PodSignature] = Counter()
         self.index = index_of()
         self.time = NOON
@@ -85,7 +70,7 @@ class Scene:
         self.uses: dict[PolicyKey, list[DomainUse]] = {}
         self.events = Told()
         self.status = PolicyStatus(
-            self.api,
+            PolicyObjects(self.api, "extender", "a"),
             self.events,
             self.table,
             lambda: self.pods,
@@ -109,8 +94,23 @@ class Scene:
         except PolicyError as error:
             self.table.put(error.invalid)
             key = error.invalid.key
-        self.api.status.setdefault(key, {})
+        self.store(key, generation)
         return key
+
+    def store(self, key: PolicyKey, generation: int = 1) -> None:
+        """The API server has the policy, with the status that it has."""
+        kept = self.rows(key).get(_place(key), {})
+        metadata = {"name": key.name, "uid": f"uid-{key.name}", "generation": generation}
+        if key.namespace:
+            metadata["namespace"] = key.namespace
+        self.rows(key)[_place(key)] = {"metadata": metadata, "status": kept.get("status", {})}
+
+    def rows(self, key: PolicyKey) -> Rows:
+        return self.api.rows(next(kind for kind in OWN_POLICY_KINDS if kind.namespaced == bool(key.namespace)))
+
+    def status_of(self, key: PolicyKey) -> Json:
+        found: Json = self.rows(key)[_place(key)]["status"]
+        return found
 
     def run(self, count: int, namespace: str = "default", **labels: str) -> None:
         self.pods[PodSignature(namespace, labels)] += count
@@ -126,7 +126,7 @@ class Scene:
         self.status.record(Changes(self.known(key), conflicts=found))
 
     def told(self, key: PolicyKey) -> dict[str, tuple[str, str]]:
-        return {each["type"]: (each["status"], each["reason"]) for each in self.api.status[key]["conditions"]}
+        return {each["type"]: (each["status"], each["reason"]) for each in self.status_of(key)["conditions"]}
 
 
 async def test_matched_pods_are_those_that_the_policy_selects_and_that_are_not_exempt() -> None:
@@ -138,8 +138,8 @@ async def test_matched_pods_are_those_that_the_policy_selects_and_that_are_not_e
     scene.run(7, "other", app="db")
     scene.run(9, app="db", **{"placement.extender.dev/exempt": "true"})
     await scene.status.round()
-    assert scene.api.status[key]["matchedPods"] == 5
-    assert scene.api.status[key]["observedGeneration"] == 1
+    assert scene.status_of(key)["matchedPods"] == 5
+    assert scene.status_of(key)["observedGeneration"] == 1
     assert scene.told(key) == {"Valid": ("True", "Valid"), "Conflicting": ("False", "NoConflict")}
 
 
@@ -149,7 +149,7 @@ async def test_what_pods_have_of_the_domains_of_a_policy_is_told_in_its_order() 
     spot = DomainUse("spot", ("s1", "s2"), False, {"pods": 4, "cpu": 2500}, {"pods": 3, "cpu": 1500})
     scene.uses[key] = [spot, DomainUse("on-demand", ("o",), True, {"memory": 2**31}, {})]
     await scene.status.round()
-    assert scene.api.status[key]["domains"] == [
+    assert scene.status_of(key)["domains"] == [
         {
             "name": "spot",
             "values": ["s1", "s2"],
@@ -166,7 +166,7 @@ async def test_what_pods_have_of_the_domains_of_a_policy_is_told_in_its_order() 
     ]
     scene.uses.clear()
     await scene.status.round()
-    assert scene.api.status[key]["domains"] == [], "the policy does not name domains any more"
+    assert scene.status_of(key)["domains"] == [], "the policy does not name domains any more"
 
 
 async def test_the_domains_that_a_policy_leaves_out_are_told_with_their_times_and_without_what_operators_say() -> None:
@@ -184,17 +184,17 @@ async def test_the_domains_that_a_policy_leaves_out_are_told_with_their_times_an
     index.domains.step(begun + 10)
     await scene.status.round()
     since = {"topologyKey": ZONE, "since": "2026-11-20T12:00:00Z"}
-    assert scene.api.status[keys[0]]["excludedDomains"] == [
+    assert scene.status_of(keys[0])["excludedDomains"] == [
         since | {"domain": "a", "reason": "Operator", "until": "2026-11-20T14:00:00Z"},
         since | {"domain": "b", "reason": "Unavailable"},
     ]
-    assert "excludedDomains" not in scene.api.status[keys[1]]
+    assert "excludedDomains" not in scene.status_of(keys[1])
 
     index.upsert(node("lost", zone="b"))
     index.upsert(TopologyDomains("zones", ZONE))
     index.domains.step(begun + 11)
     await scene.status.round()
-    assert scene.api.status[keys[0]]["excludedDomains"] == []
+    assert scene.status_of(keys[0])["excludedDomains"] == []
 
 
 async def test_nothing_is_counted_before_the_index_is_complete() -> None:
@@ -203,26 +203,33 @@ async def test_nothing_is_counted_before_the_index_is_complete() -> None:
     scene.is_complete = False
     running = asyncio.create_task(scene.status.run())
     await until(lambda: scene.clock.slept.count(WAIT_SECONDS) >= 3)
-    assert scene.api.writes == []
+    assert scene.api.written == []
     scene.run(3, app="db")
     scene.is_complete = True
-    await until(lambda: scene.api.writes)
+    await until(lambda: scene.api.written)
     running.cancel()
-    assert scene.api.status[key]["matchedPods"] == 3
+    assert scene.status_of(key)["matchedPods"] == 3
 
 
 async def test_nothing_is_written_where_nothing_has_changed_also_by_a_new_leader() -> None:
     scene = Scene()
-    key = scene.apply()
+    scene.apply()
     await scene.status.round()
     scene.time += timedelta(hours=1)
     await scene.status.round()
     another = PolicyStatus(
-        *(scene.api, scene.events, scene.table, lambda: scene.pods, Namespaces(), Exempt()),
+        *(
+            PolicyObjects(scene.api, "extender", "b"),
+            scene.events,
+            scene.table,
+            lambda: scene.pods,
+            Namespaces(),
+            Exempt(),
+        ),
         *(scene.clock, lambda: scene.time, lambda: True, lambda _: [], scene.index.domains),
     )
     await another.round()
-    assert [written for written, _ in scene.api.writes] == [key]
+    assert scene.api.written == ["one"]
     assert another.results == {"written": 0, "failed": 0}
 
 
@@ -244,7 +251,7 @@ async def test_what_was_written_is_told_with_what_was_there_before_and_a_deleted
 async def test_what_could_not_be_written_is_not_told() -> None:
     scene = Scene()
     scene.apply()
-    scene.api.failure = Unreachable("no answer")
+    scene.api.fail = lambda _call, _name: Unreachable("no answer")
     await scene.status.round()
     assert scene.events.reasons == []
 
@@ -256,12 +263,12 @@ async def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
     scene.time += timedelta(hours=1)
     scene.apply(generation=2, priority="high")
     await scene.status.round()
-    times = {each["type"]: each["lastTransitionTime"] for each in scene.api.status[key]["conditions"]}
+    times = {each["type"]: each["lastTransitionTime"] for each in scene.status_of(key)["conditions"]}
     assert times == {"Valid": "2026-11-20T13:00:00Z", "Conflicting": "2026-11-20T12:00:00Z"}
     assert scene.told(key)["Valid"] == ("False", "Invalid")
-    (message,) = [each["message"] for each in scene.api.status[key]["conditions"] if each["type"] == "Valid"]
+    (message,) = [each["message"] for each in scene.status_of(key)["conditions"] if each["type"] == "Valid"]
     assert message == 'spec.priority: Invalid value: "high": must be an integer'
-    assert scene.api.status[key]["observedGeneration"] == 2
+    assert scene.status_of(key)["observedGeneration"] == 2
 
 
 async def test_two_policies_that_direct_the_opposite_name_each_other_until_one_gives_way() -> None:
@@ -269,12 +276,12 @@ async def test_two_policies_that_direct_the_opposite_name_each_other_until_one_g
     one, two = scene.apply("one", schedulerName="a"), scene.apply("two", schedulerName="b")
     await scene.status.round()
     for key, other in ((one, two), (two, one)):
-        (conflict,) = scene.api.status[key]["conflicts"]
+        (conflict,) = scene.status_of(key)["conflicts"]
         assert (conflict["policy"], conflict["field"]) == (str(other), "spec.schedulerName")
         assert scene.told(key)["Conflicting"] == ("True", "Conflicts")
     scene.table.remove(two)
     await scene.status.round()
-    assert scene.api.status[one]["conflicts"] == []
+    assert scene.status_of(one)["conflicts"] == []
     assert scene.told(one)["Conflicting"] == ("False", "NoConflict")
 
 
@@ -284,11 +291,11 @@ async def test_a_policy_of_a_tenant_is_compared_with_those_that_select_its_names
     selecting = {"matchLabels": {"team": "b"}}
     its = read_policy(policy("ClusterPodSchedulingPolicy", namespaceSelector=selecting, schedulerName="a"))
     scene.table.put(its)
-    scene.api.status.setdefault(its.key, {})
+    scene.store(its.key)
     scene.namespaces.change("default", Namespace("default", {"team": "a"}))
     mine = scene.apply("mine", schedulerName="b")
     await scene.status.round()
-    assert scene.api.status[mine]["conflicts"] == []
+    assert scene.status_of(mine)["conflicts"] == []
 
 
 async def test_node_terms_of_two_policies_are_compared_while_they_are_few() -> None:
@@ -296,8 +303,8 @@ async def test_node_terms_of_two_policies_are_compared_while_they_are_few() -> N
     few = [scene.apply(f"few-{value}", affinity=_terms(value, 2)) for value in "ab"]
     many = [scene.apply(f"many-{value}", affinity=_terms(value, 20)) for value in "cd"]
     await scene.status.round()
-    assert next(each["policy"] for each in scene.api.status[few[0]]["conflicts"]) == str(few[1])
-    others = {each["policy"] for each in scene.api.status[many[0]]["conflicts"]}
+    assert next(each["policy"] for each in scene.status_of(few[0])["conflicts"]) == str(few[1])
+    others = {each["policy"] for each in scene.status_of(many[0])["conflicts"]}
     assert str(many[1]) not in others
 
 
@@ -313,21 +320,23 @@ async def test_conflicts_with_pods_are_bounded_and_forgotten_with_their_generati
     key = scene.apply(schedulerName="a")
     scene.conflicts(key, *(f"spec.field{number}" for number in range(MOST_CONFLICTS + 5)))
     await scene.status.round()
-    assert len(scene.api.status[key]["conflicts"]) == MOST_CONFLICTS
-    assert scene.api.status[key]["conflicts"][-1]["field"] == f"spec.field{MOST_CONFLICTS + 4}"
+    assert len(scene.status_of(key)["conflicts"]) == MOST_CONFLICTS
+    assert scene.status_of(key)["conflicts"][-1]["field"] == f"spec.field{MOST_CONFLICTS + 4}"
     scene.apply(generation=2, schedulerName="b")
     await scene.status.round()
-    assert scene.api.status[key]["conflicts"] == []
+    assert scene.status_of(key)["conflicts"] == []
 
 
 async def test_last_applied_is_written_at_most_once_a_minute() -> None:
     scene = Scene()
     key = scene.apply(schedulerName="a")
+    told: list[str] = []
     for _ in range(13):
         scene.status.record(Changes(scene.known(key), added={"schedulerName": "a"}))
+        before = len(scene.api.written)
         await scene.status.round()
+        told += [scene.status_of(key)["lastApplied"]] * (len(scene.api.written) - before)
         scene.time += timedelta(seconds=10)
-    told = [status["lastApplied"] for _, status in scene.api.writes]
     assert told == ["2026-11-20T12:00:00Z", "2026-11-20T12:01:00Z", "2026-11-20T12:02:00Z"]
 
 
@@ -349,7 +358,7 @@ async def test_a_pod_that_another_replica_has_injected_is_an_application(
     scene.status.note_injected(PodSignature("default", labels), [key, key._replace(name="unknown")])
     scene.is_complete = True
     await scene.status.round()
-    assert scene.api.status[key].get("lastApplied") == told
+    assert scene.status_of(key).get("lastApplied") == told
 
 
 async def test_an_object_that_lacked_nothing_is_no_application() -> None:
@@ -357,7 +366,7 @@ async def test_an_object_that_lacked_nothing_is_no_application() -> None:
     key = scene.apply(schedulerName="a")
     scene.status.record(Changes(scene.known(key)))
     await scene.status.round()
-    assert "lastApplied" not in scene.api.status[key]
+    assert "lastApplied" not in scene.status_of(key)
 
 
 async def test_the_count_is_cut_into_slices_of_bounded_work() -> None:
@@ -370,7 +379,7 @@ async def test_the_count_is_cut_into_slices_of_bounded_work() -> None:
     assert (
         200 / 5 <= scene.clock.slept.count(PAUSE_SECONDS) <= 200 / 4
     )  # a look at each signature, and one at its policy
-    assert scene.api.status[key]["matchedPods"] == 100
+    assert scene.status_of(key)["matchedPods"] == 100
 
 
 async def test_a_look_at_many_policies_of_which_nothing_has_changed_is_cut_into_slices_too() -> None:
@@ -386,7 +395,7 @@ async def test_a_look_at_many_policies_of_which_nothing_has_changed_is_cut_into_
 
 async def test_a_policy_that_changes_during_a_round_is_left_to_the_next_round() -> None:
     scene = Scene()
-    one, two = scene.apply("one"), scene.apply("two")
+    _, two = scene.apply("one"), scene.apply("two")
     for number in range(20):
         scene.run(1, app="db", number=str(number))
     scene.clock.step = SLICE_SECONDS
@@ -395,18 +404,18 @@ async def test_a_policy_that_changes_during_a_round_is_left_to_the_next_round() 
         await asyncio.sleep(0)
     scene.apply("two", generation=2, podSelector={"matchLabels": {"number": "7"}})
     await rounds
-    assert [written for written, _ in scene.api.writes] == [one]
+    assert scene.api.written == ["one"]
     await scene.status.round()
-    assert scene.api.status[two]["matchedPods"] == 1
+    assert scene.status_of(two)["matchedPods"] == 1
 
 
 @pytest.mark.parametrize("failure", [Unreachable("no answer"), NotFound("404", status=404)])
-async def test_after_a_failure_the_status_is_read_again_and_written(failure: Exception) -> None:
+async def test_after_a_failure_the_status_is_read_again_and_written(failure: KubeError) -> None:
     scene = Scene()
-    key = scene.apply()
-    scene.api.failure = failure
+    scene.apply()
+    scene.api.fail = lambda call, _: failure if call.startswith("patch ") else None
     await scene.status.round()
-    assert scene.api.writes == []
-    scene.api.failure = None
+    assert scene.api.written == []
+    scene.api.fail = never
     await scene.status.round()
-    assert [written for written, _ in scene.api.writes] == [key]
+    assert scene.api.written == ["one"]

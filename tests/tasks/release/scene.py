@@ -11,11 +11,10 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-import orjson
-
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import ObjectEvent
 from extender.kube.timing import BackoffOptions
+from extender.kube.writer import ReleaseObjects
 from extender.model.group_placements import placement_name
 from extender.model.objects import Pod
 from extender.model.policies import PolicyObject
@@ -30,10 +29,10 @@ from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import GroupState
 from extender.verbs.slots.placing import Trials
-from extender.wire.objects.kinds import PODS
+from extender.wire.objects.kinds import GROUP_PLACEMENTS, PODS
+from tests.fake_api import FakeApi
 from tests.fakes import PATIENCE, FakeClock, every_sleep, settle
 from tests.gangs import gated_json, release_policy
-from tests.tasks.release.api import FakeApi, placement_of
 
 Json = dict[str, Any]
 POLICY = "ClusterPodSchedulingPolicy/gangs"
@@ -66,6 +65,7 @@ class Scene(EventRecorder):
 
     def __init__(self, rooms: dict[str, int], **release: Any) -> None:
         self.api = FakeApi()
+        self.objects = ReleaseObjects(self.api)
         self.clock = FakeClock(held=every_sleep)
         self.counts = Counts()
         self.events: list[ObjectEvent] = []
@@ -83,8 +83,8 @@ class Scene(EventRecorder):
         clock, index = self.clock, self.index
         return GroupReconciler(
             index,
-            PlacementWriter(self.api, index.placements, RateLimiter(clock, 4, 1000), self.utc_now),
-            PodReleaser(self.api, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1)),
+            PlacementWriter(self.objects, index.placements, RateLimiter(clock, 4, 1000), self.utc_now),
+            PodReleaser(self.objects, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1)),
             self.propose,
             self.has_zone,
             self,
@@ -178,21 +178,20 @@ class Scene(EventRecorder):
 
     def show(self, *names: str) -> None:
         """The watch shows pods as they are, or all and what was deleted; the objects of groups too."""
-        for body in list(self.api.pods.values()):
-            if not names or body["metadata"]["name"] in names:
-                self.index.upsert(PODS.decode_object(orjson.dumps(body)))
+        shown = [PODS.decode_object(line) for line in self.api.pods.lines(*names)]
+        for pod in shown:
+            self.index.upsert(pod)
         if not names:
-            there = {body["metadata"]["uid"] for body in self.api.pods.values()}
+            there = {pod.uid for pod in shown}
             for pod in [pod for uid, pod in self.index.pods.items() if uid not in there]:
                 self.index.delete(pod)
             self.show_placements()
 
     def show_placements(self) -> None:
         """The watch shows the objects of groups as they are."""
-        shown = {placement_of(body).key for body in self.api.placements.values()}
-        for body in self.api.placements.values():
-            self.index.upsert(placement_of(body))
-        for placement in [each for each in self.index.placements if each.key not in shown]:
+        for line in self.api.placements.lines():
+            self.index.upsert(GROUP_PLACEMENTS.decode_object(line))
+        for placement in [each for each in self.index.placements if each.key not in self.api.placements]:
             self.index.delete(placement)
 
     def bind(self, *names: str) -> None:

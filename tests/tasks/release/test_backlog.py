@@ -187,7 +187,7 @@ class Scheduled(Backlog):
         answer = await self.filters.filter(ExtenderArgs(pod, nodes)) if nodes else None
         if answer is None or not answer.passed:
             return ""
-        self.api.pods[f"default/{name}"]["spec"]["nodeName"] = answer.passed[0]
+        self.api.pods.edit(f"default/{name}", "spec", nodeName=answer.passed[0])
         self.show(name)
         return answer.passed[0]
 

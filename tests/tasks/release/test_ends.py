@@ -11,6 +11,7 @@ from extender.kube.errors import Rejected, Unreachable
 from extender.model.release import Growth, OnTimeout, Proposal, Replacement
 from extender.verbs.release.progress import GroupState
 from extender.verbs.slots.placing import Trials
+from tests.fake_api import never
 from tests.tasks.release.scene import Scene
 
 
@@ -67,11 +68,11 @@ async def test_a_group_of_which_nothing_runs_any_more_gets_another_domain_where_
 async def test_a_domain_that_is_lost_before_the_first_release_is_decided_anew() -> None:
     scene = Scene({"a": 2, "b": 4})
     scene.create("x", 1, 2)
-    scene.api.fail = lambda call, _: Unreachable("away") if call in {"get_pod", "release_pod"} else None
+    scene.api.fail = lambda call, _: Unreachable("away") if call in {"get pods", "patch pods"} else None
     async with scene.leading():
         await scene.pass_time(1)
     assert scene.released() == {}
-    scene.api.fail = lambda _call, _name: None
+    scene.api.fail = never
     scene.rooms["a"] = 0
     scene.show()
     async with scene.leading():
@@ -197,13 +198,13 @@ async def test_a_deleted_object_is_written_again_with_the_same_decision() -> Non
 async def test_pods_that_are_not_released_yet_when_their_zone_is_lost_are_not_sent_there() -> None:
     scene = Scene({"a": 2, "b": 4})
     scene.create("x", 1, 2)
-    scene.api.fail = lambda call, _: Rejected("403 not yet", status=403) if call == "release_pod" else None
+    scene.api.fail = lambda call, _: Rejected("403 not yet", status=403) if call == "patch pods" else None
     async with scene.leading():
         await scene.pass_time(1)
         assert scene.index.reserved.node_of("uid-x-1") == "a"
         scene.rooms["a"] = 0
         scene.index.room_changes.notify(None, "a")
-        scene.api.fail = lambda _call, _name: None
+        scene.api.fail = never
         await scene.pass_time(10)
     assert scene.released() == {"x-1": "b", "x-2": "b"}
 
@@ -212,12 +213,12 @@ async def test_released_pods_whose_zone_is_lost_are_told_and_their_siblings_stay
     scene = Scene({"a": 2, "b": 4})
     scene.create("x", 1, 2)
     scene.api.fail = lambda call, name: (
-        Rejected("403 not yet", status=403) if call == "release_pod" and name == "x-2" else None
+        Rejected("403 not yet", status=403) if call == "patch pods" and name == "x-2" else None
     )
     async with scene.leading():
         await scene.pass_time(1)
         assert scene.released() == {"x-1": "a"}
-        scene.api.fail = lambda _call, _name: None
+        scene.api.fail = never
         scene.rooms["a"] = 0
         scene.index.room_changes.notify(None, "a")
         await scene.pass_time(10)
@@ -250,14 +251,14 @@ async def test_a_patch_that_is_refused_is_not_repeated_at_once_but_after_a_while
     scene = Scene({"a": 4}, decision_timeout=10_000.0)
     scene.create("x", 1, 2)
     scene.api.fail = lambda call, name: (
-        Rejected("422 no", status=422) if call == "release_pod" and name == "x-2" else None
+        Rejected("422 no", status=422) if call == "patch pods" and name == "x-2" else None
     )
     async with scene.leading():
         await scene.pass_time(60)
         assert scene.released() == {"x-1": "a"}
-        assert scene.api.calls.count(("release_pod", "x-2")) == 1
+        assert scene.api.calls.count(("patch pods", "x-2")) == 1
         assert scene.status("x")["conditions"][0]["reason"] == "Refused"
-        scene.api.fail = lambda _call, _name: None
+        scene.api.fail = never
         await scene.pass_time(300)
         assert set(scene.released()) == {"x-1", "x-2"}
 

@@ -13,6 +13,7 @@ from extender.kube.errors import Unreachable
 from extender.model.release import Growth, OnTimeout, Proposal
 from extender.verbs.release.progress import GroupState, WaitReason
 from extender.verbs.slots.placing import Trials
+from tests.fake_api import never
 from tests.gangs import gated_json
 from tests.tasks.release.scene import Scene
 from tests.tasks.release.test_queue import failing
@@ -135,7 +136,7 @@ async def test_a_pod_whose_release_is_not_seen_yet_keeps_its_room_while_others_f
 
     def while_one_is_bound(group: GroupState, levels: Any, taken: Any = (), excess: Any = None) -> Trials[Proposal]:
         if any(pod.name == "x-2" for pod in group.waiting):
-            scene.api.pods["default/x-0"]["spec"]["nodeName"] = "a"
+            scene.api.pods.edit("default/x-0", "spec", nodeName="a")
             scene.show("x-0")
         return propose(group, levels, taken, excess)
 
@@ -198,8 +199,8 @@ async def play(seed: int, cases: Counter[str]) -> None:
         async with scene.leading():
             for _ in range(rng.randrange(1, 14)):
                 await disturb(scene, rng, cases)
-    scene.api.fail = lambda _call, _name: None
-    scene.api.lose_answer = lambda _call, _name: None
+    scene.api.fail = never
+    scene.api.lose_answer = never
     scene.show()
     async with scene.leading():
         for _ in range(12):
@@ -224,7 +225,7 @@ async def play(seed: int, cases: Counter[str]) -> None:
         assert scene.index.reserved.statistics() == {"reserved_slots": 0, "groups_with_slots": 0}
         assert not scene.manager.memory
         assert len(scene.index.gated) == 0
-    assert scene.api.refused == []
+    assert scene.api.rejected == []
 
 
 async def test_a_group_that_grows_and_shrinks_stays_in_its_domain_and_within_its_room_whatever_fails() -> None:

@@ -20,6 +20,7 @@ from extender.tasks.release.orphans import OrphanReleaser
 from extender.tasks.release.waiting import DecisionLines
 from extender.tasks.release.writes import PodReleaser
 from tests.contenders import contender
+from tests.fake_api import never
 from tests.fakes import FakeClock, every_sleep, settle
 from tests.gangs import FOREIGN_GATE
 from tests.tasks.release.scene import Scene
@@ -231,7 +232,7 @@ async def test_a_group_is_tried_again_once_an_assumed_pod_no_longer_keeps_room_o
 async def releasing(scene: Scene) -> AsyncIterator[OrphanReleaser]:
     """The task, with a grace of 30 seconds."""
     clock, index = scene.clock, scene.index
-    releaser = PodReleaser(scene.api, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1))
+    releaser = PodReleaser(scene.objects, RateLimiter(clock, 8, 1000), clock, BackoffOptions(0.1, 1.0), Random(1))
     task = OrphanReleaser(
         index.gated.orphans,
         index.pods,
@@ -367,8 +368,8 @@ async def test_every_group_is_whole_in_one_zone_or_at_its_gate_whatever_fails(se
         async with scene.leading():
             for _ in range(rng.randrange(1, 12)):
                 await disturb(scene, rng, most or 100)
-    scene.api.fail = lambda _call, _name: None
-    scene.api.lose_answer = lambda _call, _name: None
+    scene.api.fail = never
+    scene.api.lose_answer = never
     scene.show()
     async with scene.leading():
         for _ in range(6):
@@ -376,13 +377,13 @@ async def test_every_group_is_whole_in_one_zone_or_at_its_gate_whatever_fails(se
             scene.bind()
             judge(scene, most or 100)
         await scene.pass_time(300)
-        before = len([call for call, _ in scene.api.calls if call == "release_pod"])
+        before = scene.api.count("patch pods")
         await scene.pass_time(30)
-        assert len([call for call, _ in scene.api.calls if call == "release_pod"]) == before, "there is nothing to do"
+        assert scene.api.count("patch pods") == before, "there is nothing to do"
     judge(scene, most or 100)
     for gang, size in SIZES.items():
         lost_its_room = most and scene.status(gang)["phase"] == "Degraded"  # a pod that replaces another one
         assert len(scene.released(gang)) in {0, size} or lost_its_room, gang
-    assert scene.api.refused == []
+    assert scene.api.rejected == []
     gates = {gate["name"] for gate in scene.api.pods["default/z-1"]["spec"]["schedulingGates"]}
     assert gates == {RELEASE_GATE, FOREIGN_GATE}

@@ -12,6 +12,7 @@ from extender.model.policies import PolicyObject
 from extender.model.release import Growth, Strategy
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
+from tests.fake_api import never
 from tests.gangs import FOREIGN_GATE
 from tests.tasks.release.scene import Scene
 
@@ -22,7 +23,7 @@ async def test_a_group_is_released_into_the_tightest_zone_that_holds_it() -> Non
     async with scene.leading():
         await scene.pass_time(1)
     assert scene.released() == {"x-1": "b", "x-2": "b", "x-3": "b"}
-    assert scene.api.refused == []
+    assert scene.api.rejected == []
     assert scene.counts.of["released"] == 3
 
 
@@ -44,7 +45,7 @@ async def test_the_decision_is_written_before_the_first_pod_is_touched() -> None
     async with scene.leading():
         await scene.pass_time(1)
     calls = [call for call, _ in scene.api.calls]
-    assert calls.index("create_placement") < calls.index("get_pod") < calls.index("release_pod")
+    assert calls.index("create groupplacements") < calls.index("get pods") < calls.index("patch pods")
 
 
 async def test_pods_are_released_in_the_order_of_their_numbers_and_at_most_eight_at_once() -> None:
@@ -52,7 +53,7 @@ async def test_pods_are_released_in_the_order_of_their_numbers_and_at_most_eight
     scene.create("x", *range(30, 0, -1))
     async with scene.leading():
         await scene.pass_time(1)
-    names = [name for call, name in scene.api.calls if call == "release_pod"]
+    names = [name for call, name in scene.api.calls if call == "patch pods"]
     assert names == [f"x-{number}" for number in range(1, 31)]
     assert 1 < scene.api.most_at_once <= 8
 
@@ -138,7 +139,7 @@ async def test_an_expectation_that_the_watch_never_fulfils_ends_with_a_read() ->
         await scene.pass_time(61, shown=False)
         assert manager.expired == 2
         assert manager.memory.expected() == 2, "they are released: a stale cache must not lead to more"
-        assert [call for call, _ in scene.api.calls].count("release_pod") == 2
+        assert scene.api.count("patch pods") == 2
 
 
 @pytest.mark.parametrize("step", range(12))
@@ -155,7 +156,7 @@ async def test_a_leader_that_is_killed_at_any_step_leaves_a_group_that_converges
     scene.api.fail = fail
     async with scene.leading():
         await scene.pass_time(1)
-    scene.api.fail = lambda _call, _name: None
+    scene.api.fail = never
     scene.rooms["a" if "a" not in scene.released().values() else "b"] = 9  # the other zone looks no worse now
     scene.show()
     async with scene.leading():
@@ -164,7 +165,7 @@ async def test_a_leader_that_is_killed_at_any_step_leaves_a_group_that_converges
     assert len(set(scene.released().values())) == 1
 
 
-@pytest.mark.parametrize("call", ["create_placement", "release_pod", "patch_placement_status"])
+@pytest.mark.parametrize("call", ["create groupplacements", "patch pods", "patch groupplacements/status"])
 async def test_a_write_whose_answer_is_lost_is_not_made_twice(call: str) -> None:
     scene = Scene({"a": 4, "b": 4})
     scene.create("x", 1, 2)
@@ -182,7 +183,7 @@ async def test_a_write_whose_answer_is_lost_is_not_made_twice(call: str) -> None
     calls = [made for made, _ in scene.api.calls]
     assert lost
     assert set(scene.released().values()) == {"a"}
-    assert calls.count("release_pod") == 2
+    assert calls.count("patch pods") == 2
     assert len(scene.api.placements) == 1
 
 
@@ -190,7 +191,7 @@ async def test_a_conflict_is_read_again_and_a_throttled_call_waits() -> None:
     scene = Scene({"a": 4})
     scene.create("x", 1, 2)
     failures: list[KubeError] = [Conflict("409", status=409), Throttled("429", status=429, retry_after=2.0)]
-    scene.api.fail = lambda call, _name: failures.pop() if call == "release_pod" and failures else None
+    scene.api.fail = lambda call, _name: failures.pop() if call == "patch pods" and failures else None
     async with scene.leading():
         await scene.pass_time(10)
     assert len(scene.released()) == 2
@@ -208,14 +209,14 @@ async def test_a_pod_that_cannot_be_narrowed_is_reported_and_keeps_its_gate() ->
     assert (status["phase"], status["conditions"][0]["reason"]) == ("Degraded", "Refused")
     assert "x-2" in status["message"]
     assert scene.warnings == ["GroupRefused"]
-    assert scene.api.refused == [], "it is known before it is sent"
+    assert scene.api.rejected == [], "it is known before it is sent"
 
 
 async def test_a_forbidden_patch_is_tried_again_later() -> None:
     scene = Scene({"a": 4})
     scene.create("x", 1)
     forbidden = [True]
-    scene.api.fail = lambda call, _: Rejected("403 no", status=403) if call == "release_pod" and forbidden[0] else None
+    scene.api.fail = lambda call, _: Rejected("403 no", status=403) if call == "patch pods" and forbidden[0] else None
     async with scene.leading():
         await scene.pass_time(5)
         assert scene.status("x")["conditions"][0]["reason"] == "PatchFailed"
@@ -233,9 +234,7 @@ async def test_only_our_gate_is_removed_and_a_foreign_one_is_waited_for() -> Non
         assert scene.released() == {}
         assert scene.status("x")["conditions"][0]["reason"] == "ForeignGate"
         assert "x-2 (example.com/other)" in scene.status("x")["message"]
-        body = scene.api.pods["default/x-2"]
-        body["spec"]["schedulingGates"] = [{"name": "placement.extender.dev/group"}]
-        scene.api.add(body)
+        scene.api.pods.edit("default/x-2", "spec", schedulingGates=[{"name": "placement.extender.dev/group"}])
         await scene.pass_time(5)
     assert len(scene.released()) == 2
 

@@ -24,6 +24,7 @@ from extender.settings.rules import Rules
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.contenders import contender_json
+from tests.fake_api import never
 from tests.gangs import release_policy
 from tests.tasks.release.scene import POLICY
 from tests.tasks.release.test_quotas import QuotaScene, domain
@@ -53,16 +54,12 @@ class Held(QuotaScene):
 
     def strip(self, name: str) -> None:
         """Takes the annotation of the release off a pod."""
-        body = self.api.pods[f"default/{name}"]
-        body["metadata"]["annotations"] = {}
-        self.api.add(body)
+        self.api.pods.edit(f"default/{name}", "metadata", annotations={})
         self.show()
 
     def ungate(self, name: str) -> None:
         """Removes the gate of a pod by hand."""
-        body = self.api.pods[f"default/{name}"]
-        body["spec"]["schedulingGates"] = []
-        self.api.add(body)
+        self.api.pods.edit(f"default/{name}", "spec", schedulingGates=[])
         self.show()
 
     def plain(self, name: str, **fields: Any) -> None:
@@ -83,7 +80,7 @@ class Held(QuotaScene):
         return list(self.ask(name, *nodes).passed)
 
     def bind_to(self, name: str, node: str) -> None:
-        self.api.pods[f"default/{name}"]["spec"]["nodeName"] = node
+        self.api.pods.edit(f"default/{name}", "spec", nodeName=node)
         self.show()
 
     def used(self, zone: str = "a") -> int:
@@ -152,11 +149,11 @@ async def test_pods_into_which_the_annotation_is_written_use_no_quota_up(*, is_r
     marks = {RELEASED_ANNOTATION: "{}@2026-01-01T00:00:00Z"}
     for number, group in enumerate(("mine", "none") * 3):
         scene.plain(f"p{number}", on="a" if number < 3 else "", node_selector={"zone": "a"})
-        body = scene.api.pods[f"default/p{number}"]
-        body["metadata"]["annotations"] = {key: text.format(group) for key, text in marks.items()}
-        scene.api.add(body)
+        annotations = {key: text.format(group) for key, text in marks.items()}
+        scene.api.pods.edit(f"default/p{number}", "metadata", annotations=annotations)
     scene.plain("huge", cpu=10**9)
-    scene.api.pods["default/huge"]["metadata"]["annotations"] = {RELEASED_ANNOTATION: "mine@2026-01-01T00:00:00Z"}
+    forged = {RELEASED_ANNOTATION: "mine@2026-01-01T00:00:00Z"}
+    scene.api.pods.edit("default/huge", "metadata", annotations=forged)
     scene.show()
     if is_restarted:
         scene.restarted()
@@ -213,7 +210,7 @@ async def test_a_pod_that_came_without_the_gate_is_recorded_once_it_is_bound() -
         for number in range(4):
             scene.delete(f"p{number}")
         await scene.pass_time(2 * scene.budget.keep_empty)
-        assert (scene.api.placements, scene.index.gated.records, scene.used()) == ({}, {}, 0)
+        assert (dict(scene.api.placements), scene.index.gated.records, scene.used()) == ({}, {}, 0)
 
 
 async def test_a_domain_that_is_listed_without_a_quota_takes_any_number_and_others_none() -> None:
@@ -274,14 +271,14 @@ async def test_a_pod_is_released_only_after_it_is_recorded() -> None:
     async with scene.leading():
         await scene.pass_time(2)
         scene.bind()
-        scene.api.fail = lambda call, _: KubeError("down") if call == "update_placement" else None
+        scene.api.fail = lambda call, _: KubeError("down") if call == "update groupplacements" else None
         scene.create("x", 3, 4, size=2)
         for number in (3, 4):
             scene.relabel(f"x-{number}", TEAM)
         await scene.pass_time(5)
         assert set(scene.released()) == {"x-1", "x-2"}
         assert scene.why("x") == ("PatchFailed", "the pods cannot be recorded: down")
-        scene.api.fail = lambda _call, _name: None
+        scene.api.fail = never
         await scene.pass_time(10)
         assert len(scene.released()) == 4
         (body,) = scene.api.placements.values()
@@ -291,7 +288,7 @@ async def test_a_pod_is_released_only_after_it_is_recorded() -> None:
 async def test_a_recorded_pod_that_lost_its_gate_before_it_was_narrowed_is_held_to_its_domain() -> None:
     scene = Held((domain("a", 2), domain("b", 2)))
     scene.gang("x", 1, 2)
-    scene.api.fail = lambda call, _: KubeError("down") if call == "release_pod" else None
+    scene.api.fail = lambda call, _: KubeError("down") if call == "patch pods" else None
     async with scene.leading():
         await scene.pass_time(2)
         assert scene.released() == {}

@@ -65,8 +65,7 @@ async def test_a_pod_that_runs_elsewhere_keeps_no_domain() -> None:
         await scene.pass_time(2)
         waiting = next(gang for gang in "xyz" if not scene.released(gang))
         for gang in "xyz".replace(waiting, ""):
-            body = scene.api.pods[f"default/{gang}-1"]
-            body["spec"]["nodeName"] = "elsewhere"
+            scene.api.pods.edit(f"default/{gang}-1", "spec", nodeName="elsewhere")
         scene.show()
         await scene.pass_time(610)
         assert len(scene.released(waiting)) == 2

@@ -4,78 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
 from extender.index.objects.namespaces import Namespaces
-from extender.kube.errors import Conflict, KubeError, NotFound, Rejected, Unreachable
+from extender.kube.errors import Rejected, Unreachable
 from extender.kube.writer import WebhookObjects
 from extender.model.constraints.labels import Labels
 from extender.model.objects import Namespace
 from extender.tasks.endpoints import REPAIR_SECONDS, Endpoint, WebhookEndpoint
 from extender.tasks.readiness import Readiness
 from extender.tasks.webhook.namespaces import NamespacesOfReviews
-from extender.wire.api_calls import ENDPOINT, KeptObject
 from extender.wire.webhook_configurations import OwnPod
+from tests.fake_api import FakeApi, never
 from tests.fakes import PATIENCE, FakeClock, until
 
-Json = dict[str, Any]
 PLACE = Endpoint("ours", "placement-extender-webhook", OwnPod("extender-7f9c-abcde", "uid-1", "10.0.0.7"), 9443)
-
-
-class Api(WebhookObjects):
-    """EndpointSlices by name; ``writes`` are the calls that changed one."""
-
-    def __init__(self) -> None:
-        self.slices: dict[str, Json] = {}
-        self.writes: list[str] = []
-        self.failure: KubeError | None = None
-        self._version = 0
-
-    async def get(self, kept: KeptObject, namespace: str | None, name: str) -> Json:
-        self._check()
-        assert kept is ENDPOINT
-        if name not in self.slices:
-            raise NotFound("404", status=404)
-        assert namespace == "ours"
-        return deepcopy(self.slices[name])
-
-    async def create(self, kept: KeptObject, endpoint: Json) -> Json:
-        self._check()
-        assert kept is ENDPOINT
-        if endpoint["metadata"]["name"] in self.slices:
-            raise Conflict("409", status=409)
-        return self._store("create", endpoint)
-
-    async def update(self, kept: KeptObject, endpoint: Json) -> Json:
-        self._check()
-        assert kept is ENDPOINT
-        name = endpoint["metadata"]["name"]
-        if endpoint["metadata"]["resourceVersion"] != self.slices[name]["metadata"]["resourceVersion"]:
-            raise Conflict("409", status=409)
-        return self._store("update", endpoint)
-
-    async def delete_endpoint(self, namespace: str, name: str) -> None:
-        self._check()
-        assert namespace == "ours"
-        if self.slices.pop(name, None) is None:
-            raise NotFound("404", status=404)
-        self.writes.append("delete")
-
-    def _store(self, what: str, endpoint: Json) -> Json:
-        self._version += 1
-        found = deepcopy(endpoint)
-        found["metadata"]["resourceVersion"] = str(self._version)
-        self.slices[endpoint["metadata"]["name"]] = found
-        self.writes.append(what)
-        return found
-
-    def _check(self) -> None:
-        if self.failure is not None:
-            raise self.failure
+KEY = f"ours/{PLACE.name}"
 
 
 class State(Readiness):
@@ -88,8 +34,8 @@ class Scene:
     """One replica, looked at as its job does."""
 
     def __init__(self) -> None:
-        self.api, self.state, self.clock = Api(), State(), FakeClock()
-        self.endpoint = WebhookEndpoint(self.api, PLACE, self.state, self.clock)
+        self.api, self.state, self.clock = FakeApi(), State(), FakeClock()
+        self.endpoint = WebhookEndpoint(WebhookObjects(self.api), PLACE, self.state, self.clock)
 
     async def look(self) -> None:
         await self.endpoint._look()
@@ -98,7 +44,7 @@ class Scene:
 async def test_it_is_published_once_the_webhook_can_answer_and_not_before() -> None:
     scene = Scene()
     await scene.look()
-    assert scene.api.slices == {}
+    assert not scene.api.slices
     scene.state.is_ready = True
     await scene.look()
     (found,) = scene.api.slices.values()
@@ -122,20 +68,19 @@ async def test_a_webhook_that_can_no_longer_answer_is_withdrawn_and_published_ag
 
 async def test_a_slice_of_the_container_before_is_taken_away_until_the_webhook_can_answer() -> None:
     scene = Scene()
-    await scene.api.create(ENDPOINT, PLACE.document())
+    scene.api.slices[KEY] = PLACE.document()
     await scene.look()
-    assert scene.api.slices == {}
+    assert not scene.api.slices
 
 
 async def test_what_another_writer_changes_or_deletes_is_repaired() -> None:
     scene = Scene()
     scene.state.is_ready = True
     await scene.look()
-    (found,) = scene.api.slices.values()
-    found["endpoints"][0]["addresses"] = ["10.0.0.8"]
+    scene.api.slices[KEY] |= {"endpoints": [{"addresses": ["10.0.0.8"]}]}
     scene.clock.time += REPAIR_SECONDS
     await scene.look()
-    assert scene.api.slices[PLACE.name]["endpoints"][0]["addresses"] == ["10.0.0.7"]
+    assert scene.api.slices[KEY]["endpoints"][0]["addresses"] == ["10.0.0.7"]
     scene.api.slices.clear()
     scene.clock.time += REPAIR_SECONDS
     await scene.look()
@@ -151,18 +96,18 @@ async def test_once_withdrawn_it_is_not_published_again() -> None:
     async with asyncio.timeout(PATIENCE):
         await running
     assert scene.api.writes == ["create", "delete"]
-    assert scene.api.slices == {}
+    assert not scene.api.slices
 
 
 async def test_a_problem_is_logged_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.state.is_ready = True
-    scene.api.failure = Rejected("403 forbidden", status=403)
+    scene.api.fail = lambda _call, _name: Rejected("403 forbidden", status=403)
     for _ in range(3):
         await scene.look()
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert [record.message for record in warnings] == ["the endpoint of the webhook cannot be published"]
-    scene.api.failure = None
+    scene.api.fail = never
     await scene.look()
     assert scene.api.writes == ["create"]
 
@@ -180,7 +125,7 @@ TENANT = {"tenant": "yes"}
 
 
 @dataclass
-class NamespaceApi:
+class NamespaceReads:
     """Answers with labels, or with an error; ``hangs`` until it is cancelled."""
 
     answer: Labels | Exception | None = None
@@ -202,7 +147,7 @@ def show(known: Namespaces, name: str = "shop", labels: Labels = TENANT) -> None
 
 
 async def test_a_namespace_that_is_known_is_not_waited_for() -> None:
-    known, api = Namespaces(), NamespaceApi()
+    known, api = Namespaces(), NamespaceReads()
     show(known)
     found = NamespacesOfReviews(known, api.read, 10)
     await found.find("shop")
@@ -210,7 +155,7 @@ async def test_a_namespace_that_is_known_is_not_waited_for() -> None:
 
 
 async def test_the_watch_is_waited_for() -> None:
-    known, api = Namespaces(), NamespaceApi()
+    known, api = Namespaces(), NamespaceReads()
     found = NamespacesOfReviews(known, api.read, 600)
     finding = asyncio.create_task(found.find("shop"))
     await asyncio.sleep(0)
@@ -221,7 +166,7 @@ async def test_the_watch_is_waited_for() -> None:
 
 
 async def test_what_the_watch_does_not_show_is_read_and_the_watch_has_the_last_word() -> None:
-    known, api = Namespaces(), NamespaceApi(TENANT)
+    known, api = Namespaces(), NamespaceReads(TENANT)
     found = NamespacesOfReviews(known, api.read, 0.01)
     await found.find("shop")
     assert (found.labels("shop"), api.asked) == (TENANT, ["shop"])
@@ -231,17 +176,17 @@ async def test_what_the_watch_does_not_show_is_read_and_the_watch_has_the_last_w
 
 @pytest.mark.parametrize(
     "api",
-    [NamespaceApi(), NamespaceApi(Unreachable("down")), NamespaceApi(hangs=True)],
+    [NamespaceReads(), NamespaceReads(Unreachable("down")), NamespaceReads(hangs=True)],
     ids=["absent", "error", "silent"],
 )
-async def test_what_cannot_be_read_stays_unknown_and_the_review_goes_on(api: NamespaceApi) -> None:
+async def test_what_cannot_be_read_stays_unknown_and_the_review_goes_on(api: NamespaceReads) -> None:
     found = NamespacesOfReviews(Namespaces(), api.read, 0.01)
     await found.find("shop")
     assert (found.labels("shop"), api.asked) == (None, ["shop"])
 
 
 async def test_a_namespace_of_an_earlier_one_s_name_is_read_again() -> None:
-    api = NamespaceApi(TENANT)
+    api = NamespaceReads(TENANT)
     found = NamespacesOfReviews(Namespaces(), api.read, 0.01)
     await found.find("shop")
     api.answer = None
@@ -250,7 +195,7 @@ async def test_a_namespace_of_an_earlier_one_s_name_is_read_again() -> None:
 
 
 async def test_a_name_that_no_namespace_has_is_not_asked_for() -> None:
-    api = NamespaceApi(TENANT)
+    api = NamespaceReads(TENANT)
     found = NamespacesOfReviews(Namespaces(), api.read, 0.01)
     await found.find("a/b&limit=1")
     assert api.asked == []
@@ -258,7 +203,7 @@ async def test_a_name_that_no_namespace_has_is_not_asked_for() -> None:
 
 async def test_reviews_of_one_peer_leave_places_to_those_of_another() -> None:
     """Without a client CA anyone may forge reviews of namespaces that do not exist."""
-    api = NamespaceApi(hangs=True)
+    api = NamespaceReads(hangs=True)
     found = NamespacesOfReviews(Namespaces(), api.read, 600)
     forged = [asyncio.create_task(found.find(f"none-{number}", "tenant")) for number in range(100)]
     await asyncio.sleep(0)

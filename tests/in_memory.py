@@ -183,7 +183,7 @@ class _Stream(ByteStream):
         return chunk
 
 
-class _Connection(Connection):
+class InMemoryConnection(Connection):
     """Calls and streams over a link."""
 
     def __init__(self, link: Link) -> None:
@@ -236,4 +236,8 @@ class InMemorySession(Session):
 
     def __init__(self, link: Link) -> None:
         self.host = "in memory"
-        self.reads, self.writes, self.removals = _Connection(link), _Connection(link), _Connection(link)
+        self.reads, self.writes, self.removals = (
+            InMemoryConnection(link),
+            InMemoryConnection(link),
+            InMemoryConnection(link),
+        )
