@@ -23,7 +23,8 @@ from extender.kube.session import Connection
 from extender.model.policies import CLUSTER_KIND, GROUP, VERSION, InvalidPolicy, Policy
 from extender.settings.configuration import Settings
 from extender.wire.objects.kinds import GROUP_PLACEMENTS, TOPOLOGY_DOMAINS, is_policy_kind, watched_kinds
-from extender.wire.policies.policies_v1 import PolicyError, read_policy, spec_fields
+from extender.wire.policies.policies_v1 import PolicyError, read_policy
+from extender.wire.policies.policy_fields import spec_fields
 from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
 from extender.wire.webhook_configurations import MUTATING, VALIDATING, selector_text
 

@@ -16,8 +16,8 @@ from extender.model.objects import MOST_TOPOLOGY_DOMAINS
 from extender.simulator.apiserver.fault_points import Call
 from extender.simulator.apiserver.kinds import TOPOLOGY_DOMAINS, Target
 from extender.simulator.apiserver.server import ApiServer
+from extender.wire.policies.crds import domains_crd
 from tests.deploy.policies.test_schema import kept, schema_of
-from tests.tools.crds.topology_domains import crd
 
 Json = dict[str, Any]
 BODY: Json = {
@@ -46,7 +46,7 @@ async def test_a_zone_is_excluded_for_a_time_shown_and_included_again(
         (excluded,) = stored(api)["excluded"]
         assert (excluded["domain"], excluded["reason"]) == ("b", "new switches")
         assert excluded["since"] < excluded["until"]
-        assert kept(schema_of(crd()), {"spec": stored(api)}) == {"spec": stored(api)}
+        assert kept(schema_of(domains_crd()), {"spec": stored(api)}) == {"spec": stored(api)}
         assert await run(tmp_path, api, "exclude", "b") == 0, "again, for good"
         assert ["until" in each for each in stored(api)["excluded"]] == [False]
         capsys.readouterr()
@@ -110,7 +110,7 @@ async def test_the_first_exclusion_of_a_key_makes_its_object(
         assert "(TopologyDomains example.com-rack-row)" in capsys.readouterr().out
         made = api.store.find(TOPOLOGY_DOMAINS, "example.com-rack-row").read()
         assert (made["spec"]["topologyKey"], made["spec"]["domains"]) == ("example.com/Rack_row", [])
-        assert kept(schema_of(crd()), {"spec": made["spec"]}) == {"spec": made["spec"]}
+        assert kept(schema_of(domains_crd()), {"spec": made["spec"]}) == {"spec": made["spec"]}
         assert await run(tmp_path, api, "exclude", "row-8", "--key", "example.com/Rack_row") == 0
         assert await run(tmp_path, api, "include", "row-7", "--key", "example.com/Rack_row") == 0
         made = api.store.find(TOPOLOGY_DOMAINS, "example.com-rack-row").read()

@@ -18,9 +18,8 @@ from extender.server.v1.operations import OPERATIONS
 from extender.wire import extender_v1, manifests
 from extender.wire.objects import objects_json as wire
 from extender.wire.objects.kinds import WATCHED_KINDS
+from extender.wire.policies.crds import Schema, policy_crds
 from extender.wire.policies.group_placements import GroupPlacementJson
-from tests.tools.crds.policies import crds
-from tests.tools.crds.schema import Schema
 
 # What raw bytes are decoded as, where they are.
 _MAP: Final = dict[str, str]
@@ -91,7 +90,7 @@ def _short(path: str) -> str:
 
 def policy_fields() -> Iterator[tuple[str, Schema]]:
     """The fields of both kinds of policies with their schemas."""
-    spec = crds()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec = policy_crds()[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return ((_short(path), schema) for path, schema in _of_schema("policy.spec", spec))
 
 

@@ -18,7 +18,7 @@ from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from extender.verbs.admit.reviews import review_of
 from extender.wire.extender_v1 import MOST_NODES
-from extender.wire.policies.policy_validation import MOST_PODS
+from extender.wire.policies.release_schema import MOST_PODS
 from tests.costs.building import (
     AFFINITY,
     NAMESPACE,

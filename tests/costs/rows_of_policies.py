@@ -10,6 +10,7 @@ from extender.simulator.apiserver.kinds import key_of, kind_of
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from extender.verbs.admit.reviews import review_of
+from extender.wire.policies.crds import Schema
 from tests.costs.building import (
     API_VERSION,
     LONG,
@@ -30,7 +31,6 @@ from tests.costs.fields import policy_fields
 from tests.costs.measuring import Play
 from tests.simulator import plain
 from tests.simulator.plain import HOSTNAME, ZONE
-from tests.tools.crds.schema import Schema
 
 
 def policy(name: str, namespace: str = "", **spec: Any) -> JsonObject:

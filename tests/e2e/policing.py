@@ -22,7 +22,6 @@ from tests.e2e.programs import free_ports
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
 from tests.simulator.plain import pod
-from tests.tools.crds.file import FILE
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/placement-extender"
@@ -40,7 +39,7 @@ _READER: JsonObject = {
 
 async def established(api: Api) -> list[JsonObject]:
     """Install the CRDs and return them once the apiserver serves them."""
-    documents = list(yaml.safe_load_all(FILE.read_text("utf-8")))
+    documents = list(yaml.safe_load_all((DEPLOY / "policies" / "crds.yaml").read_text("utf-8")))
     for document in documents:
         await api.request("POST", CRDS, document, allow=[409])
     async with asyncio.timeout(PATIENCE):

@@ -50,6 +50,7 @@ from extender.settings.rules import Rules
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import Identity, policies_within
+from extender.wire.policies.crds import policy_crds
 from extender.wire.policies.policies_v1 import PolicyError, decode_policy, read_policy
 from extender.wire.policies.policy_validation import validate
 from extender.wire.snapshots import decode_snapshot
@@ -57,7 +58,6 @@ from tests.builders import Json, matching
 from tests.deploy.policies.examples import FULL
 from tests.deploy.policies.test_schema import schema_of
 from tests.policies import expression, kupid_policy, node_term, policy, policy_json, requiring
-from tests.tools.crds.policies import crds
 
 
 def subject(
@@ -193,7 +193,7 @@ def test_a_policy_that_is_not_valid_is_named_with_every_error_and_its_scope() ->
         decode_policy(orjson.dumps(body))
     invalid = refused.value.invalid
     assert invalid.key == PolicyKey("placement.extender.dev", "", "bad")
-    assert [error.field for error in refused.value.errors] == ["spec.nodeName", "spec.priority"]
+    assert [error.field for error in refused.value.errors] == ["spec.priority", "spec.nodeName"]
     assert invalid.failure_policy is FailurePolicy.FAIL
     assert isinstance(invalid.scope, PolicyScope)
     assert invalid.may_select(subject(app="web"))
@@ -279,7 +279,7 @@ def test_the_size_is_a_number_or_where_the_pods_tell_it(size: Json | None, expec
 
 
 def test_the_defaults_of_the_schema_are_those_of_the_model() -> None:
-    block = schema_of(crds()[0])["properties"]["spec"]["properties"]["release"]["properties"]
+    block = schema_of(policy_crds()[0])["properties"]["spec"]["properties"]["release"]["properties"]
     written = {name: part["default"] for name, part in block.items() if "default" in part}
     found = policy(when=["Release"], release={"topology": [ZONE], **written})
     assert found.release == ReleaseSpec((ZONE,))
@@ -473,9 +473,9 @@ TERM = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution
             (f"{NODE_TERM}.matchExpressions[0].values", "Required")
         ]),
         ({"nodeName": "Bad Name", "mode": "Dry", "tolerations": [{}]}, [
+            ("spec.mode", "NotSupported"),
             ("spec.nodeName", "Invalid"),
             ("spec.tolerations[0].operator", "Invalid"),
-            ("spec.mode", "NotSupported"),
         ]),
     ],
 )  # fmt: skip

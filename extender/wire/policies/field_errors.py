@@ -82,6 +82,10 @@ class Problems:
         """There may be no value."""
         self.add(ErrorType.FORBIDDEN, path, detail)
 
+    def too_many(self, path: str, count: int, most: int) -> None:
+        """A list is too long."""
+        self.add(ErrorType.TOO_MANY, path, f"must have at most {most} items", count)
+
     def not_supported(self, path: str, value: object, supported: Iterable[str]) -> None:
         """The value is none of the list."""
         listed = ", ".join(f'"{each}"' for each in supported)

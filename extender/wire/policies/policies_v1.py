@@ -56,14 +56,11 @@ from extender.wire.objects.constraints import DEFAULT_LIMITS, parse_affinity
 from extender.wire.objects.objects_json import PolicyJson, PolicyMetaJson
 from extender.wire.policies.field_errors import FieldError
 from extender.wire.policies.node_terms import LISTS, NODE_TERMS, SPREAD, list_item, normal_form, value_at
-from extender.wire.policies.policy_validation import DEFAULT_AFTER, validate
+from extender.wire.policies.policy_schema import DEFAULT_AFTER
+from extender.wire.policies.policy_validation import validate
+from extender.wire.policies.release_schema import DEFAULT_TIMEOUT
 
 _DEFAULT_WHEN: Final = ("Admission", "Scheduling")
-_SPEC_FIELDS: Final = (
-    *("podSelector", "matchConditions", "when", "targets", "priority", "conflictPolicy", "failurePolicy", "mode"),
-    *("nodeSelector", "nodeName", "affinity", "tolerations", "topologySpreadConstraints", "schedulerName"),
-    *("schedulerNames", "schedulingGates", "priorityClassName", "spread", "release"),
-)
 
 
 class PolicyError(ValueError):
@@ -73,11 +70,6 @@ class PolicyError(ValueError):
         super().__init__("; ".join(map(str, errors)))
         self.invalid = invalid
         self.errors = tuple(errors)
-
-
-def spec_fields(*, is_cluster: bool) -> tuple[str, ...]:
-    """The fields of a spec that are read."""
-    return (*_SPEC_FIELDS, *(["namespaceSelector"] if is_cluster else []))
 
 
 def decode_policy(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:
@@ -297,7 +289,7 @@ def _release(spec: JsonObject) -> ReleaseSpec | None:
         mode=ReleaseMode(release.get("mode") or ReleaseMode.REQUIRED),
         strategy=Strategy(release.get("strategy") or Strategy.BEST_FIT),
         exclusive=release.get("exclusive") or False,
-        decision_timeout=float(Duration.parse(release.get("decisionTimeout") or "10m")),
+        decision_timeout=float(Duration.parse(release.get("decisionTimeout") or DEFAULT_TIMEOUT)),
         on_timeout=OnTimeout(release.get("onTimeout") or OnTimeout.KEEP_GATED),
         replacement=Replacement(release.get("replacement") or Replacement.SAME_DOMAIN),
         growth=Growth(release.get("growth") or Growth.SAME_DOMAIN),

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from extender.model.policies import JsonObject
-from extender.wire.policies.node_terms import PREFERRED, REQUIRED, SPREAD, TOLERATIONS
-from extender.wire.policies.policy_validation import RELEASE_FIELDS, SPREAD_FIELDS
+from extender.wire.policies.node_terms import SPREAD, TOLERATIONS
+from extender.wire.policies.policy_schema import SPEC
+from extender.wire.policies.schema import Many, Record, Type
 
 Fields: TypeAlias = "Mapping[str, Fields | None]"
 """The fields of an object, or of each object of a list; None where nothing below a field has a name of the schema."""
@@ -19,64 +20,20 @@ Fields: TypeAlias = "Mapping[str, Fields | None]"
 _LONGEST_NAME: Final = 100  # of an unknown field, in a path
 
 
-def _without_parts(*names: str) -> dict[str, Fields | None]:
-    return dict.fromkeys(names)
+def _fields_of(declared: Type) -> Fields | None:
+    declared = declared.item if isinstance(declared, Many) else declared
+    return {each.name: _fields_of(each.type) for each in declared.fields} if isinstance(declared, Record) else None
 
 
-_REQUIREMENT: Final = _without_parts("key", "operator", "values")
-_SELECTOR: Final[Fields] = {"matchLabels": None, "matchExpressions": _REQUIREMENT}
-_NODE_TERM: Final[Fields] = {"matchExpressions": _REQUIREMENT, "matchFields": _REQUIREMENT}
-_POD_TERM: Final[Fields] = {
-    "labelSelector": _SELECTOR,
-    "namespaceSelector": _SELECTOR,
-    **_without_parts("namespaces", "topologyKey", "matchLabelKeys", "mismatchLabelKeys"),
-}
-_POD_AFFINITY: Final[Fields] = {REQUIRED: _POD_TERM, PREFERRED: {"weight": None, "podAffinityTerm": _POD_TERM}}
-_SELECTED: Final = _without_parts("ownerKinds", "serviceAccounts", "priorityClassNames")
-
-WRITTEN_FIELDS: Final[Fields] = {
-    "affinity": {
-        "nodeAffinity": {
-            REQUIRED: {"nodeSelectorTerms": _NODE_TERM},
-            PREFERRED: {"weight": None, "preference": _NODE_TERM},
-        },
-        "podAffinity": _POD_AFFINITY,
-        "podAntiAffinity": _POD_AFFINITY,
-    },
-    TOLERATIONS: _without_parts("key", "operator", "value", "effect", "tolerationSeconds"),
-    SPREAD: {
-        "labelSelector": _SELECTOR,
-        **_without_parts("maxSkew", "topologyKey", "whenUnsatisfiable", "matchLabelKeys", "minDomains"),
-        **_without_parts("nodeAffinityPolicy", "nodeTaintsPolicy"),
-    },
-    "schedulingGates": _without_parts("name"),
-}
+SPEC_FIELDS: Final[Fields] = _fields_of(SPEC) or {}
+_WRITTEN: Final = ("affinity", TOLERATIONS, SPREAD, "schedulingGates")
+WRITTEN_FIELDS: Final[Fields] = {name: SPEC_FIELDS[name] for name in _WRITTEN}
 """Those of a spec whose objects are written into pods."""
 
-READ_FIELDS: Final[Fields] = {
-    "podSelector": _SELECTOR,
-    "namespaceSelector": _SELECTOR,
-    "matchConditions": {
-        **_SELECTED,
-        "exclude": {"podSelector": _SELECTOR, "namespaces": None, **_SELECTED},
-    },
-    "spread": _without_parts(*SPREAD_FIELDS),
-    "release": {
-        **_without_parts(*RELEASE_FIELDS),
-        "group": _without_parts("label", "owner"),
-        "size": _without_parts("count", "label", "annotation"),
-        "domains": {
-            **_without_parts("name", "values", "preferred", "mayGrow"),
-            "quota": _without_parts("pods", "resources"),
-            "tolerations": _without_parts("key", "operator", "value", "effect", "tolerationSeconds"),
-        },
-    },
-    **_without_parts("nodeSelector", "nodeName", "schedulerName", "schedulerNames", "priorityClassName"),
-    **_without_parts("when", "targets", "priority", "conflictPolicy", "failurePolicy", "mode"),
-}
-"""The others, which the extender reads, and plain values."""
 
-SPEC_FIELDS: Final[Fields] = {**WRITTEN_FIELDS, **READ_FIELDS}
+def spec_fields(*, is_cluster: bool) -> tuple[str, ...]:
+    """The fields of a spec that are read."""
+    return tuple(name for name in SPEC_FIELDS if is_cluster or name != "namespaceSelector")
 
 
 def unknown_in_pods(spec: JsonObject) -> Iterator[str]:
@@ -87,8 +44,7 @@ def unknown_in_pods(spec: JsonObject) -> Iterator[str]:
 
 def unknown_elsewhere(spec: Any) -> Iterator[str]:
     """The paths of the other unknown fields, which have no effect."""
-    written = dict.fromkeys(WRITTEN_FIELDS)
-    yield from unknown_fields(spec, {**written, **READ_FIELDS}, "spec")
+    yield from unknown_fields(spec, {**SPEC_FIELDS, **dict.fromkeys(WRITTEN_FIELDS)}, "spec")
 
 
 def unknown_fields(value: Any, fields: Fields | None, path: str) -> Iterator[str]:

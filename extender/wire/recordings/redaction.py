@@ -35,8 +35,8 @@ from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
 from extender.wire.objects.objects_json import AffinityJson, LabelSelectorJson, SpreadJson, TolerationJson
 from extender.wire.policies.node_terms import LISTS, NODE_TERMS, PREFERRED_NODES
-from extender.wire.policies.policies_v1 import spec_fields
-from extender.wire.policies.policy_validation import RELEASE_FIELDS, SPREAD_FIELDS, SPREAD_WORDS
+from extender.wire.policies.policy_schema import SPEC
+from extender.wire.policies.schema import names_of
 from extender.wire.recordings.recording import LINE_TYPES, OBJECT_AND_CLAIM_TYPES
 
 _TYPES: Final = (
@@ -45,21 +45,14 @@ _TYPES: Final = (
     *(AffinityJson, LabelSelectorJson, SpreadJson, TolerationJson),
     Settings,
 )
-_CONSTANTS: Final[tuple[type[StrEnum], ...]] = (
-    *(Operator, release.ReleaseMode, release.Strategy, release.OnTimeout, release.Replacement, release.GroupPhase),
-    release.WhenNoRoom,
-    *(policies.Moment, policies.Targets, policies.ConflictPolicy, policies.FailurePolicy, policies.Mode),
-)
-# The words that stay: names of fields, derived from the types that are recorded and decoded, constants of the Kubernetes API,
-# and well-known labels. A word that is missing here costs a difference in a replay, and never shows a name.
-# Of policies: their objects, and the annotation that records what was injected.
+_CONSTANTS: Final[tuple[type[StrEnum], ...]] = (Operator, release.GroupPhase, policies.ConflictPolicy)
+# The words that stay: names of fields, derived from the types that are recorded and decoded and from the declaration of a policy,
+# constants of the Kubernetes API, and well-known labels. A word that is missing here costs a difference in a replay, and never shows a name.
+# Of objects, and of the annotation that records what was injected.
 _POLICY_WORDS: Final = """
-    apiVersion kind metadata name namespace generation spec exclude ownerKinds serviceAccounts priorityClassNames namespaces
-    nodeSelectorTerms matchExpressions matchFields nodeAffinity podAffinity podAntiAffinity label owner count annotation
+    apiVersion kind metadata name namespace generation spec
     policies created terms before after policy fields lists wereFields wasNodeSelector wereConstraints
-    preferred quota resources mayGrow
     Policy Pod
-    requiredDuringSchedulingIgnoredDuringExecution preferredDuringSchedulingIgnoredDuringExecution
 """
 _API_WORDS: Final = """
     *
@@ -102,7 +95,7 @@ def _words() -> Iterator[str]:
         yield from constants
     yield from (text for each in Reason for text in (each.label, each.text))
     yield from f"{_POLICY_WORDS} {_API_WORDS} {_LABEL_WORDS} {_LABEL_PREFIXES}".split()
-    yield from (*spec_fields(is_cluster=True), *RELEASE_FIELDS, *SPREAD_FIELDS, *SPREAD_WORDS)
+    yield from names_of(SPEC)
     groups = (policies.GROUP, policies.KUPID_GROUP)
     yield from (*groups, *(f"{group}/{policies.VERSION}" for group in groups))
     yield from (policies.NAMESPACED_KIND, policies.CLUSTER_KIND, policies.EXEMPT_LABEL, release.RELEASE_GATE)

@@ -8,14 +8,14 @@ import pytest
 
 from extender.model.policies import ConflictPolicy, FailurePolicy, Mode, Moment, Targets
 from extender.settings.limits import ConstraintLimits
-from extender.wire.policies.policies_v1 import read_policy, spec_fields
-from extender.wire.policies.policy_fields import SPEC_FIELDS, Fields
+from extender.wire.policies.crds import policy_crds
+from extender.wire.policies.policies_v1 import read_policy
+from extender.wire.policies.policy_fields import SPEC_FIELDS, Fields, spec_fields
 from extender.wire.policies.policy_validation import validate
 from tests.deploy.policies.examples import BAD, FULL, Json, namespaced_full, policy
 from tests.deploy.policies.test_schema import schema_of
-from tests.tools.crds.policies import crds
 
-SPEC = schema_of(crds()[0])["properties"]["spec"]["properties"]
+SPEC = schema_of(policy_crds()[0])["properties"]["spec"]["properties"]
 KUPID_ONLY = {ConflictPolicy.COMBINE}  # what kupid does where a policy and a pod disagree; not offered in our own group
 
 # They do no harm where the schema is an older one: they select nothing, repeat something, or say what has no effect.
@@ -64,7 +64,7 @@ def test_domains_of_which_it_is_not_clear_where_a_pod_counts_are_refused(release
     assert errors_of(found) == [f"spec.release.{field}"]
 
 
-@pytest.mark.parametrize("crd", crds(), ids=lambda crd: str(crd["spec"]["names"]["kind"]))
+@pytest.mark.parametrize("crd", policy_crds(), ids=lambda crd: str(crd["spec"]["names"]["kind"]))
 def test_the_fields_that_are_read_are_those_of_the_schema(crd: Json) -> None:
     fields = schema_of(crd)["properties"]["spec"]["properties"]
     assert set(spec_fields(is_cluster=crd["spec"]["scope"] == "Cluster")) == set(fields)

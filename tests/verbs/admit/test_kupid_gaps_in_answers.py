@@ -103,11 +103,11 @@ class TestValidation:
         status = found.response["status"]
         assert (status["code"], status["reason"], status["status"]) == (422, "Invalid", "Failure")
         assert [each["field"] for each in status["details"]["causes"]] == [
+            "spec.mode",
             "spec.nodeSelector",
             "spec.nodeName",
-            "spec.mode",
         ]
-        assert status["details"]["causes"][2]["reason"] == "FieldValueNotSupported"
+        assert status["details"]["causes"][0]["reason"] == "FieldValueNotSupported"
         assert status["message"].startswith('ClusterPodSchedulingPolicy.placement.extender.dev "bad" is invalid: spec.')
 
     def test_a_policy_above_the_number_of_its_namespace_or_of_the_cluster_is_refused(self) -> None:

@@ -1,0 +1,340 @@
+"""The block `release` of a policy: how groups of gated pods are put together, placed and let go. Each field is declared once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, Final
+
+from extender.model.constraints.labels import is_label_key, is_label_value
+from extender.model.policies import GROUP, JsonObject
+from extender.model.release import (
+    MOST_DOMAINS,
+    MOST_LEVELS,
+    MOST_PODS_OF_QUOTA,
+    MOST_RESOURCES,
+    MOST_TOLERATIONS,
+    MOST_VALUES,
+    RELEASE_GATE,
+    Growth,
+    OnTimeout,
+    ReleaseMode,
+    Replacement,
+    Strategy,
+    WhenNoRoom,
+)
+from extender.model.resources import PODS
+from extender.wire.policies.field_errors import ErrorType, Problems, check_label_key, check_namespace, check_tolerations
+from extender.wire.policies.pod_schema import TOLERATION
+from extender.wire.policies.schema import (
+    DNS_LABEL,
+    LABEL,
+    LABEL_KEY,
+    LABEL_VALUE,
+    LONGEST_LABEL,
+    Field,
+    Flag,
+    Many,
+    Number,
+    Pairs,
+    Record,
+    Rule,
+    Text,
+    choice,
+    duration,
+    predicate,
+)
+
+GATE_PREFIX: Final = f"{GROUP}/"
+MOST_PODS: Final = 10_000  # of a group
+DEFAULT_TIMEOUT: Final = "10m"
+QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$"
+LONGEST_QUANTITY: Final = 24
+_LONGEST_NAME: Final = 100  # of a resource, in an error
+_LONGEST_TIMEOUT: Final = 7 * 24 * 3600.0
+_TIMEOUT_LIMITS: Final = "must be more than 0 and at most 168h"
+
+
+def _check_gate(found: Problems, gate: str, path: str) -> None:
+    """The admission policy of deploy/base lets the extender remove no other gates."""
+    if gate and not gate.startswith(GATE_PREFIX):
+        found.invalid(path, gate, f"must begin with {GATE_PREFIX}: the extender removes no other gates")
+    else:
+        check_label_key(found, gate, path)
+
+
+def _check_value(found: Problems, value: str, path: str) -> None:
+    if not value or not is_label_value(value):
+        found.invalid(path, value, "not a valid label value, or empty")
+
+
+def _check_brought(found: Problems, tolerations: Any, path: str) -> None:
+    check_tolerations(found, tolerations, path)
+    if isinstance(tolerations, list) and len(tolerations) > MOST_TOLERATIONS:
+        found.too_many(path, len(tolerations), MOST_TOLERATIONS)
+
+
+def _check_resources(found: Problems, value: Any, path: str) -> None:
+    resources = found.read_strings(value, path)
+    if len(resources) > MOST_RESOURCES:
+        found.too_many(path, len(resources), MOST_RESOURCES)
+    for name, amount in list(resources.items())[:MOST_RESOURCES]:
+        at = f"{path}.{name[:_LONGEST_NAME]}"
+        if name == PODS:
+            found.invalid(at, amount, "is not a resource here: use `pods` of the quota")
+        elif not is_label_key(name):
+            found.invalid(at, name, "not the name of a resource")
+        elif len(amount) > LONGEST_QUANTITY or not re.match(QUANTITY, amount):
+            found.invalid(at, amount, 'not a quantity that is at least 0, such as "4", 500m or 16Gi')
+
+
+def _check_quota(found: Problems, quota: JsonObject, path: str) -> None:
+    if not quota or not quota.keys() <= {"pods", "resources"}:
+        found.invalid(path, quota, "must have pods or resources, and nothing else")
+
+
+def pods_of_quota(name: str, about: str, least: int = 0) -> Field:
+    """A number of pods that a domain may have."""
+    return Field(name, Number(least, MOST_PODS_OF_QUOTA), about)
+
+
+AMOUNTS: Final = Record(
+    (
+        pods_of_quota("pods", "How many pods."),
+        Field(
+            "resources",
+            Pairs(Text(QUANTITY, LONGEST_QUANTITY), MOST_RESOURCES),
+            "How much of each resource these request together, such as cpu.",
+            check=_check_resources,
+        ),
+    )
+)
+_QUOTA: Final = replace(
+    AMOUNTS,
+    predicates=(predicate(_check_quota, Rule("has(self.pods) || has(self.resources)", "must have pods or resources")),),
+)
+BROUGHT: Final = Field(
+    "tolerations",
+    Many(TOLERATION, MOST_TOLERATIONS),
+    "What pods get when they are released into the domain, such as those for the taint of its nodes.",
+    check=_check_brought,
+)
+_VALUE: Final = replace(LABEL_VALUE, check=_check_value, may_be_empty=False)
+
+
+def _prefers_own_values(found: Problems, domain: JsonObject, path: str) -> None:
+    values = set(_texts(domain.get("values")))
+    for value in _texts(domain.get("preferred")):
+        if value not in values:
+            found.invalid(f"{path}.preferred", value, f"is none of {path}.values")
+
+
+_DOMAIN: Final = Record(
+    (
+        Field("name", Text(DNS_LABEL, LONGEST_LABEL, check=check_namespace), is_required=True),
+        Field(
+            "values",
+            Many(
+                _VALUE,
+                MOST_VALUES,
+                least=1,
+                is_set=True,
+                needs="must list at least one value",
+            ),
+            "A node is in the domain with one of these.",
+            is_required=True,
+        ),
+        Field(
+            "preferred",
+            Many(_VALUE, MOST_VALUES, is_set=True),
+            "Those of the values that pods prefer.",
+        ),
+        Field("quota", _QUOTA, "What released pods of this policy may have in the domain."),
+        BROUGHT,
+        Field("mayGrow", Flag(), "Nodes may be added for pods that wait for room here, see whenNoRoom."),
+    ),
+    (
+        predicate(
+            _prefers_own_values,
+            Rule(
+                "!has(self.preferred) || self.preferred.all(each, each in self.values)",
+                "has a value that `values` has not",
+                ".preferred",
+            ),
+        ),
+    ),
+)
+
+
+def _needs_order(found: Problems, release: JsonObject, path: str) -> None:
+    if release.get("domains") is None and release.get("strategy") == Strategy.IN_ORDER:
+        found.required(f"{path}.domains", "is needed where `strategy` is InOrder")
+
+
+def _has_one_place_for_a_value(found: Problems, release: JsonObject, path: str) -> None:
+    """A value is in one domain only, so that it is clear where a pod counts.
+
+    To compare all with all is more than the API server lets a rule cost.
+    """
+    places: dict[str, str] = {}
+    levels = len(_texts(release.get("topology")))
+    for domain, at in _domains(release, path):
+        values = _texts(domain.get("values"))[:MOST_VALUES]
+        for value in values:
+            if places.setdefault(value, at) != at:
+                found.invalid(f"{at}.values", value, f"is a value of {places[value]} too")
+        if len(values) > 1 and levels > 1:
+            found.invalid(f"{at}.values", values, "may be several only where `topology` has one key")
+
+
+def _stays_inside(found: Problems, release: JsonObject, path: str) -> None:
+    """What would let pods go past the domains that are listed, or past what each may have."""
+    limit = next((name for name in ("domains", "maxPerDomain") if release.get(name) is not None), "")
+    if limit and release.get("mode") == ReleaseMode.PREFERRED:
+        found.invalid(f"{path}.mode", "Preferred", f"would release groups outside of `{limit}`")
+    if limit and release.get("onTimeout") not in (None, OnTimeout.KEEP_GATED):
+        found.invalid(f"{path}.onTimeout", release["onTimeout"], f"would release groups outside of `{limit}`")
+
+
+def _may_grow(found: Problems, release: JsonObject, path: str) -> None:
+    may_grow = any(domain.get("mayGrow") is True for domain, _ in _domains(release, path))
+    if release.get("whenNoRoom") == WhenNoRoom.RELEASE and not may_grow:
+        found.invalid(f"{path}.whenNoRoom", "Release", "needs a domain with `mayGrow: true`")
+
+
+def _stays_inside_rules(limit: str) -> tuple[Rule, ...]:
+    text = f"would release groups outside of `{limit}`"
+    return (
+        Rule(f"!has(self.{limit}) || !has(self.mode) || self.mode != 'Preferred'", text, ".mode"),
+        Rule(f"!has(self.{limit}) || !has(self.onTimeout) || self.onTimeout == 'KeepGated'", text, ".onTimeout"),
+    )
+
+
+RELEASE: Final = Record(
+    (
+        Field(
+            "gate",
+            Text(rf"^{re.escape(GATE_PREFIX)}{LABEL}$", len(GATE_PREFIX) + 63, check=_check_gate, default=RELEASE_GATE),
+            "The gate; set when a pod is created. The extender removes no others.",
+        ),
+        Field(
+            "group",
+            Record(
+                (Field("label", LABEL_KEY), Field("owner", Flag(only_true=True))),
+                is_choice=True,
+                default=(("owner", True),),
+            ),
+            "Which pods belong together: the value of a label, or the same controller.",
+        ),
+        Field(
+            "size",
+            Record(
+                (Field("count", Number(1, MOST_PODS)), Field("label", LABEL_KEY), Field("annotation", LABEL_KEY)),
+                is_choice=True,
+                default=(("count", 1),),
+            ),
+            "How many pods a group has: a number, or where its pods tell it. A group is decided once they all wait.",
+        ),
+        Field(
+            "topology",
+            Many(
+                LABEL_KEY,
+                MOST_LEVELS,
+                least=1,
+                needs="must name at least one label key of nodes",
+                is_unique=True,
+            ),
+            "Label keys of nodes, coarse to fine. A group lands in one domain of the first, and of the finest that holds it.",
+            is_required=True,
+        ),
+        Field(
+            "domains",
+            Many(
+                _DOMAIN,
+                MOST_DOMAINS,
+                least=1,
+                keys=("name",),
+                needs="must list at least one domain",
+            ),
+            "Where groups may go: sets of values of the first key, in the order of InOrder. Without it each value is a domain.",
+        ),
+        pods_of_quota("maxPerDomain", "How many pods of this policy each domain may have.", least=1),
+        Field(
+            "mode",
+            choice(ReleaseMode),
+            "What happens if no domain holds a group: it waits, or it is released without one.",
+        ),
+        Field("strategy", choice(Strategy), "Which of the domains that hold a group."),
+        Field("exclusive", Flag(default=False), "The domain takes no other group of this policy."),
+        Field(
+            "decisionTimeout",
+            duration(lambda seconds: 0 < seconds <= _LONGEST_TIMEOUT, _TIMEOUT_LIMITS, default=DEFAULT_TIMEOUT),
+            "How long a group waits for its decision.",
+        ),
+        Field("onTimeout", choice(OnTimeout), "What happens then."),
+        Field("replacement", choice(Replacement), "Where a pod goes that replaces one of a decided group."),
+        Field(
+            "growth", choice(Growth), "Where pods go beyond the size of a decided group: into its domain, or nowhere."
+        ),
+        Field(
+            "whenNoRoom",
+            choice(WhenNoRoom),
+            "What happens to a complete group if no domain has room: it waits, it is released into the first domain that "
+            "may grow, where its pods wait for nodes, or pods of lower priority are preempted for it.",
+        ),
+    ),
+    (
+        predicate(
+            None,
+            Rule(
+                "self.topology.all(key, self.topology.exists_one(other, other == key))",
+                "has a key twice",
+                ".topology",
+                ErrorType.DUPLICATE,
+            ),
+            Rule(
+                "!has(self.decisionTimeout) || (duration(self.decisionTimeout) > duration('0s')"
+                " && duration(self.decisionTimeout) <= duration('168h'))",
+                _TIMEOUT_LIMITS,
+                ".decisionTimeout",
+            ),
+        ),
+        predicate(
+            _needs_order,
+            Rule(
+                "!has(self.strategy) || self.strategy != 'InOrder' || has(self.domains)",
+                "is needed where `strategy` is InOrder",
+                ".domains",
+                ErrorType.REQUIRED,
+            ),
+        ),
+        predicate(
+            _has_one_place_for_a_value,
+            Rule(
+                "!has(self.domains) || size(self.topology) == 1 || self.domains.all(each, size(each.values) == 1)",
+                "`values` may be several only where `topology` has one key",
+                ".domains",
+            ),
+        ),
+        predicate(_stays_inside, *_stays_inside_rules("domains"), *_stays_inside_rules("maxPerDomain")),
+        predicate(
+            _may_grow,
+            Rule(
+                "!has(self.whenNoRoom) || self.whenNoRoom != 'Release'"
+                " || (has(self.domains) && self.domains.exists(each, has(each.mayGrow) && each.mayGrow))",
+                "needs a domain with `mayGrow: true`",
+                ".whenNoRoom",
+            ),
+        ),
+    ),
+)
+
+
+def _domains(release: JsonObject, path: str) -> list[tuple[JsonObject, str]]:
+    listed = release.get("domains")
+    numbered = enumerate(listed[:MOST_DOMAINS] if isinstance(listed, list) else ())
+    return [(each, f"{path}.domains[{number}]") for number, each in numbered if isinstance(each, dict)]
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

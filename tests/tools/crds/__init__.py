@@ -1,1 +1,0 @@
-"""The CRDs of scheduling policies and of placed groups, as documents."""
