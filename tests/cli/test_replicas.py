@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -90,15 +90,20 @@ async def api() -> AsyncIterator[ApiServer]:
 
 @asynccontextmanager
 async def replicas(
-    api: ApiServer, folder: Path, number: int = 2, wait: str = "1s", **sections: object
+    api: ApiServer, folder: Path, number: int = 2, wait: str = "1s", placements: Sequence[str] = (), **sections: object
 ) -> AsyncIterator[list[Replica]]:
-    """So many of them, whose logs go nowhere; ``wait`` is takeoverWait."""
+    """So many of them, whose logs go nowhere; ``wait`` is takeoverWait, ``placements`` the placement of each one."""
     kubeconfig = api.write_kubeconfig(folder / "kubeconfig")
     election = ELECTION | {"takeoverWait": wait}
-    config = configuration(folder, kube={"kubeconfig": str(kubeconfig)}, leaderElection=election, **sections)
+    sections |= {"kube": {"kubeconfig": str(kubeconfig)}, "leaderElection": election}
+    config = configuration(folder, **sections)
     async with AsyncExitStack() as stack:
         found = []
-        for _ in range(number):
+        for position in range(number):
+            if placements:
+                own = folder / f"replica-{position}"
+                own.mkdir()
+                config = configuration(own, **sections, placement=placements[position])
             process, url = await stack.enter_async_context(serving("--config", config))
             found.append(Replica(process, url))
             assert process.stderr
@@ -199,9 +204,9 @@ class Traffic:
     """Pods that must stand apart, by variants, as fast as a scheduler can ask for them."""
 
     def __init__(self, api: ApiServer, url: str, bind_delay: tuple[float, float]) -> None:
-        entry = ExtenderEntry(url_prefix=url, http_timeout=5.0)
-        settings = LoopSettings(bind_delay=bind_delay, backoff=(0.05, 0.2), seed=1)
-        self.loop = SchedulingLoop(api.store, api.url, entry, settings)
+        self._entry = ExtenderEntry(url_prefix=url, http_timeout=5.0)
+        self._settings = LoopSettings(bind_delay=bind_delay, backoff=(0.05, 0.2), seed=1)
+        self.loop = SchedulingLoop(api.store, api.url, self._entry, self._settings)
         self._api = api
         self._numbers = count()
         self._arriving: asyncio.Task[None] | None = None
@@ -244,6 +249,14 @@ class Traffic:
         enough = len(self.decisions) + number
         await eventually(lambda: len(self.decisions) >= enough)
 
+    async def restart_scheduler(self) -> set[str]:
+        """Ends the scheduler with its bindings under way, and starts another. Returns the pods that had no node then."""
+        await self.loop.stop()
+        waiting = set(self.pending)
+        self.loop = SchedulingLoop(self._api.store, self._api.url, self._entry, self._settings)
+        await self.loop.start()
+        return waiting
+
     async def end(self) -> None:
         if self._arriving:
             self._arriving.cancel()
@@ -281,6 +294,39 @@ async def test_a_killed_leader_is_replaced_within_the_lease_and_no_pod_is_mispla
         await load.more()  # after the Lease, a look of the standby, the endpoints and a turn of the queue: 2.3 to 4.6 s
     assert violations(load.loop.journal) == []
     assert lease(api)["leaseTransitions"] == 1
+
+
+async def test_replicas_with_different_settings_misplace_no_pod(api: ApiServer, tmp_path: Path) -> None:
+    """One answers one node for a pod with constraints, the other one several; the settings of the leader hold."""
+    async with (
+        replicas(api, tmp_path, placements=("decisive", "cooperative")) as found,
+        balancing(*(each.url for each in found)) as balancer,
+        traffic(api, balancer) as load,
+    ):
+        await load.more()
+        leader = next(each for each in found if each.url == balancer.ready[0])
+        for each, placement in zip(found, ("decisive", "cooperative"), strict=True):
+            await each.shows(f'extender_config_info{{mode="offload",placement="{placement}"}} 1.0')
+        leader.process.kill()
+        await leader.ends()
+        await load.more()
+    assert violations(load.loop.journal) == []
+    assert lease(api)["leaseTransitions"] == 1
+
+
+async def test_a_scheduler_that_restarts_amid_its_bindings_misplaces_no_pod(api: ApiServer, tmp_path: Path) -> None:
+    """It has forgotten the pods that it had let wait for their binding, and asks about each of them again."""
+    async with (
+        replicas(api, tmp_path, number=1, placement="decisive") as (only,),
+        balancing(only.url) as balancer,
+        traffic(api, balancer, (0.2, 0.6)) as load,
+    ):
+        await load.more()
+        dropped = await load.restart_scheduler()
+        await load.more()
+        await eventually(lambda: dropped.isdisjoint(load.pending))
+    assert dropped
+    assert violations(load.loop.journal) == []
 
 
 async def test_a_leader_that_stops_under_load_leaves_no_pod_misplaced(api: ApiServer, tmp_path: Path) -> None:
