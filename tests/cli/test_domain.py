@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from deploy.policies.crds import domains_crd
 from extender.cli.main import main
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import MOST_TOPOLOGY_DOMAINS
 from extender.simulator.apiserver.fault_points import Call
 from extender.simulator.apiserver.kinds import TOPOLOGY_DOMAINS, Target
 from extender.simulator.apiserver.server import ApiServer
-from extender.wire.policies.crds import domains_crd
 from tests.deploy.policies.test_schema import kept, schema_of
 
 Json = dict[str, Any]

@@ -14,11 +14,11 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 import msgspec
 from msgspec import Raw
 
+from deploy.policies.crds import Schema, policy_crds
 from extender.server.v1.operations import OPERATIONS
 from extender.wire import extender_v1, manifests
 from extender.wire.objects import objects_json as wire
 from extender.wire.objects.kinds import WATCHED_KINDS
-from extender.wire.policies.crds import Schema, policy_crds
 from extender.wire.policies.group_placements import GroupPlacementJson
 
 # What raw bytes are decoded as, where they are.

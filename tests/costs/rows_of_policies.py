@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
+from deploy.policies.crds import Schema
 from extender.simulator.apiserver.kinds import key_of, kind_of
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from extender.verbs.admit.reviews import review_of
-from extender.wire.policies.crds import Schema
 from tests.costs.building import (
     API_VERSION,
     LONG,

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from deploy.policies.crds import FILE
 from extender.simulator.json_objects import JsonObject, name_of
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import API_VERSION, policy
@@ -39,7 +40,7 @@ _READER: JsonObject = {
 
 async def established(api: Api) -> list[JsonObject]:
     """Install the CRDs and return them once the apiserver serves them."""
-    documents = list(yaml.safe_load_all((DEPLOY / "policies" / "crds.yaml").read_text("utf-8")))
+    documents = list(yaml.safe_load_all(FILE.read_text("utf-8")))
     for document in documents:
         await api.request("POST", CRDS, document, allow=[409])
     async with asyncio.timeout(PATIENCE):

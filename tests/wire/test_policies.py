@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.policies.crds import policy_crds
 from extender.index.cluster import ClusterIndex
 from extender.model.policies import (
     GROUP,
@@ -50,7 +51,6 @@ from extender.settings.rules import Rules
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import Identity, policies_within
-from extender.wire.policies.crds import policy_crds
 from extender.wire.policies.policies_v1 import PolicyError, decode_policy, read_policy
 from extender.wire.policies.policy_validation import validate
 from extender.wire.snapshots import decode_snapshot

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from extender.wire.policies.crds import structural
+from deploy.policies.crds import structural
 from extender.wire.policies.field_errors import Problems
 from extender.wire.policies.policy_validation import check_of
 from extender.wire.policies.schema import (

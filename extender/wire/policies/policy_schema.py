@@ -60,7 +60,7 @@ def _after_excludes(found: Problems, directive: JsonObject, path: str) -> None:
         found.invalid(f"{path}.after", after, "is for `unavailableDomains: Exclude` only")
 
 
-_SPREAD: Final = Record(
+SPREAD: Final = Record(
     (
         Field("topologyKey", LABEL_KEY, "The key of the constraints that this is about.", is_required=True),
         Field(
@@ -255,7 +255,7 @@ SPEC: Final = Record(
         ),
         Field(
             "spread",
-            Many(_SPREAD, MOST_SPREAD, keys=("topologyKey",)),
+            Many(SPREAD, MOST_SPREAD, keys=("topologyKey",)),
             "What holds for the spread constraints that the pods have, by topology key.",
         ),
         Field("schedulerName", _SCHEDULER, "The scheduler that places the pod."),

@@ -1,6 +1,6 @@
 """Types of the fields of our kinds, as plain data. `policy_schema.py` declares the fields of a policy with them.
 
-From one declaration follow the schema of the CRD (`crds.py`), the checks of the webhook (`policy_validation.py`), and the names that
+From one declaration follow the schema of the CRD (`deploy/policies/crds.py`), the checks of the webhook (`policy_validation.py`), and the names that
 a policy may have (`policy_fields.py`).
 
 Every list and text has a bound. Without one the API server assumes the largest request for it and refuses the CEL rules as

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 import pytest
 
+from deploy.policies.crds import policy_crds
 from extender.model.policies import ConflictPolicy, FailurePolicy, Mode, Moment, Targets
 from extender.settings.limits import ConstraintLimits
-from extender.wire.policies.crds import policy_crds
 from extender.wire.policies.policies_v1 import read_policy
 from extender.wire.policies.policy_fields import SPEC_FIELDS, Fields, spec_fields
 from extender.wire.policies.policy_validation import validate

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from deploy.policies.crds import placement_crd
 from extender.model.group_placements import PLACEMENT_KIND, PLACEMENTS, PlacementStatus
 from extender.model.release import GroupDecision, GroupKey, GroupPhase, Level
-from extender.wire.policies.crds import placement_crd
 from extender.wire.policies.group_placements import decision_body, status_body
 from tests.deploy.policies.test_schema import kept, schema_of, test_the_schema_is_structural_and_has_no_unbounded_part
 

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.policies.crds import FILE, all_crds, as_text, policy_crds
 from extender.model.policies import GROUP, VERSION
 from extender.settings.configuration import API_VERSION as SETTINGS_VERSION
-from extender.wire.policies.crds import all_crds, as_text, policy_crds
-from tests.deploy.building import DEPLOY
 from tests.deploy.policies.examples import API_VERSION, BAD, FULL, STATUS, Json, namespaced_full, policy
 
-CRDS = DEPLOY / "policies" / "crds.yaml"
 BY_KIND = {crd["spec"]["names"]["kind"]: crd for crd in policy_crds()}
 EACH = pytest.mark.parametrize("crd", policy_crds(), ids=lambda crd: crd["spec"]["names"]["kind"])
 
@@ -47,8 +45,8 @@ def kept(found: Json, value: Any) -> Any:
 
 
 def test_the_file_is_what_the_schemas_are_written_as() -> None:
-    assert CRDS.read_text("utf-8") == as_text(), "run python -m extender.wire.policies.crds > deploy/policies/crds.yaml"
-    assert list(yaml.safe_load_all(CRDS.read_text("utf-8"))) == all_crds()
+    assert FILE.read_text("utf-8") == as_text(), "run python -m deploy.policies"
+    assert list(yaml.safe_load_all(FILE.read_text("utf-8"))) == all_crds()
 
 
 def test_the_group_is_that_of_the_configuration() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import orjson
 
+from deploy.policies.crds import domains_crd
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import DOMAINS_KIND, ExcludedDomain, TopologyDomains
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
-from extender.wire.policies.crds import domains_crd
 from tests.deploy.policies.test_schema import kept, schema_of, test_the_schema_is_structural_and_has_no_unbounded_part
 
 EXCLUDED = {"domain": "b", "until": "2026-11-26T14:00:00Z", "since": "2026-11-26T12:00:00Z", "reason": "new switches"}

@@ -1,15 +1,13 @@
 """The CRDs of all kinds as documents, in one file, so that one `kubectl apply -f` installs each kind that the extender reads or writes.
 
-    python -m extender.wire.policies.crds > deploy/policies/crds.yaml
-
-The spec of a policy is `policy_schema.py`. Here are the other parts of the kinds, which the extender writes or reads without a check.
+`python -m deploy.policies` writes it. The spec of a policy is `extender/wire/policies/policy_schema.py`. Here are the other parts of the kinds, which the extender writes or reads without a check.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import yaml
@@ -46,6 +44,7 @@ from extender.wire.policies.schema import (
 Schema: TypeAlias = dict[str, Any]
 Column: TypeAlias = tuple[str, str, str]  # name, type and path
 
+FILE: Final = Path(__file__).with_name("crds.yaml")
 _POLICIES: Final = """\
 # Scheduling policies: who (selectors), what (directives), when.
 # The API server refuses a bad policy by these schemas and CEL rules, also while the webhook is down.
@@ -76,7 +75,7 @@ def all_crds() -> list[Schema]:
 def as_text() -> str:
     """The whole file."""
     parts = ((_POLICIES, policy_crds()), (_PLACEMENTS, [placement_crd()]), (_DOMAINS, [domains_crd()]))
-    head = "# All kinds of the extender. Written by `python -m extender.wire.policies.crds`.\n#\n"
+    head = "# All kinds of the extender. Written by `python -m deploy.policies`.\n#\n"
     return head + "".join(
         about + yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, width=120, explicit_start=True)
         for about, documents in parts
@@ -395,7 +394,3 @@ def domains_crd() -> Schema:
     )
     spec = Field("spec", _DOMAINS_OF_KEY, is_required=True)
     return _crd(DOMAINS_KIND, "topologydomains", "tdom", "Cluster", columns, "The domains of a topology key.", spec)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(as_text())
