@@ -68,7 +68,7 @@ class Authority:
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         fits = key.public_key().public_bytes(*form) == certificate.public_key().public_bytes(*form)
         if not fits or not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ValueError("the key is not that of the certificate")
+            raise ValueError("the key does not belong to the certificate")
         return cls(Pair(certificate, key))
 
     @property

@@ -60,7 +60,7 @@ class ServingPair:
             raise CertificateError("no private key in PEM form") from None
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         if key.public_key().public_bytes(*form) != leaf.public_key().public_bytes(*form):
-            raise CertificateError("the private key is not that of the certificate")
+            raise CertificateError("the private key does not belong to the certificate")
         return cls(certificate_pem, key_pem, leaf)
 
     @property

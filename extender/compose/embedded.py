@@ -73,6 +73,7 @@ async def _listen(service: Service, stack: AsyncExitStack) -> str:
 def _is_ready(service: Service, *, is_standby: bool) -> bool:
     if not is_standby:
         return service.readiness.is_ready
+    # A standby never passes the check of leadership; every other check must pass.
     return all(name == LEADERSHIP for name, problem in service.readiness.checks().items() if problem)
 
 

@@ -76,6 +76,7 @@ def make_index(settings: Settings) -> ClusterIndex:
         holds_to_domains=settings.release.enabled,
         shadow=with_both_rules(settings.rules) if settings.shadow else None,
     )
+    # Set after the index exists, because it reads the view. The index must not import the verbs.
     if settings.policies.enabled:
         index.counts.policy_terms = partial(policy_terms, view=index.view, settings=settings)
     return index
@@ -91,6 +92,7 @@ def make_reflectors(
     stale_after = settings.kube.watch.inactivity_timeout * _STALE_FACTOR
     limit_gc()
 
+    # A complete list ends assumptions of pods that it does not have: the watch may never show their deletion.
     def listed(kind: str, begun: float) -> None:
         if kind == PODS.name:
             index.assumed.listed(index.pods, begun)

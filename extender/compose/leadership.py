@@ -110,6 +110,7 @@ def replica_of(
     """Leader election of this replica; a request for the Lease takes at most half of renewDeadline."""
     if not settings.enabled:
         return SINGLE_REPLICA
+    # As in client-go: the host name is for people, the UUID makes a restarted process a new candidate.
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     # Uses the connections for reading: those for writing may all be busy, and the Lease must be renewed in time.
     leases = Writer(

@@ -49,6 +49,7 @@ def rejected_pods_of_cluster(
         calls += [requeuer.consider, rechecker.consider]
         jobs.append(base.while_leading("requeue rejected pods", requeuer.run))
         jobs.append(base.while_leading("recheck rejected pods", rechecker.run))
+    # It reviews all pending pods, so it needs the complete index.
     note = requeuer.note_pending if chosen.requeue else None
     overlooked = OverlookedPods(shared, find_victims, clock, chosen.per_second, note)
 

@@ -43,6 +43,7 @@ def release_of_cluster(base: Foundation, preemption: PreemptionTask | None = Non
     if not (settings.policies.enabled and settings.release.enabled):
         return []
     chosen, utc_now, recorder = settings.release, base.wall.utc, metrics.release()
+    # Two rate limiters, so that the many patches of pods do not delay the writes of decisions.
     store = ReleaseObjects(base.session.writes, observe=metrics.record_write, check=base.replica.check_term)
     patches = RateLimiter(clock, chosen.max_parallel_patches, chosen.patches_per_second)
     releaser = PodReleaser(store, patches, clock, BackoffOptions(first=0.1, longest=2.0), base.rng)

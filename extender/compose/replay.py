@@ -129,7 +129,7 @@ class Replay:
         for number, line in enumerate(lines, start=1):
             for entry in decoder.decode(line):
                 match entry:
-                    case Start():
+                    case Start():  # a new part of the recording: its changes build the index from empty
                         settings = self._settings(entry)
                         decoder.limits = settings.limits
                         self._redacted = entry.redacted
@@ -190,6 +190,7 @@ class Replay:
 
     def _why(self, question: Question, pod: Pod, replayed: RecordedAnswer) -> tuple[str, ...]:
         """The reasons that reject the recorded nodes which are missing in the answer. Empty where one of them is not rejected."""
+        # Decided again for these nodes alone. If one passes, it was not rejected in the replay either: another node was preferred.
         left_out = [name for name in question.answer.passed if name not in set(replayed.passed)]
         if not left_out or question.nodes is not None:
             return ()

@@ -25,7 +25,7 @@ def examine_deployment(facts: Facts, scheduler: KubeSchedulerConfiguration | Non
 def _replicas(facts: Facts) -> Iterator[Finding]:
     count = facts.deployment.replicas
     if count > 1 and facts.knows_settings and not facts.settings.leader_election.enabled:
-        problem = f"{count} replicas of the extender run and leaderElection.enabled is false: each counts only the pods that it was asked about"
+        problem = f"{count} replicas of the extender run and leaderElection.enabled is false: each counts only the pods of its own requests"
         yield Finding("error", "replicas", problem, "set leaderElection.enabled: true, or run one replica")
 
 
@@ -87,7 +87,7 @@ def _unserved(facts: Facts, entries: tuple[Extender, ...]) -> Iterator[Finding]:
         effect = (
             "its part of the decision is left out"
             if entry.ignorable
-            else "the scheduler places no pod that it asks about"
+            else "the scheduler places no pod for which it calls that extender"
         )
         problem = f"nothing answers at extenders[{number}], {entry.url_prefix}, ({why}): {effect}"
         remedy = "start that extender, or remove its entry"

@@ -70,7 +70,7 @@ def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
         )
         yield Finding("error", "webhook", f"{name} does not exist: the API server calls no webhook", remedy)
     for name in facts.untrusted:
-        problem = f"the caBundle of {name} is not that of the serving certificate: every call of the webhook fails"
+        problem = f"the caBundle of {name} does not verify the serving certificate: every call of the webhook fails"
         remedy = "the leader writes it (see its log); with certificates cert-manager, check the CA injector"
         yield Finding("error", "webhook", problem, remedy)
     for name, ready in facts.services.items():
@@ -133,7 +133,7 @@ def _invalid(policy: InvalidPolicy) -> Finding:
     rejects = policy.failure_policy is FailurePolicy.FAIL
     effect = "pods that it may select are rejected" if rejects else "it is not applied"
     remedy = (
-        "correct the field, and apply the policy: the API server says every error of it while the webhook is reachable"
+        "correct the field, and apply the policy: the API server shows all of its errors while the webhook is reachable"
     )
     problem = f"{policy.key} is invalid, so {effect}: {policy.errors[0]}"
     return Finding("error" if rejects else "warning", "policies", problem, remedy)
@@ -170,6 +170,8 @@ def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
 
     ``excludes``: whether the extender decides spread, so that it can exclude domains.
     """
+    # Each sort has its own problem and remedy; a policy may be in several of them.
+    # 1. Pods at a gate, with and without whenNoRoom Release.
     grouped = [
         (policy, policy.release) for policy in policies if policy.acts(Moment.RELEASE) and policy.release is not None
     ]
@@ -183,6 +185,7 @@ def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
     yield from _not_seen(
         growing, problem, "nothing to do: a group without room is released into a domain that may grow"
     )
+    # 2. Reserved room.
     problem = (
         "autoscalers do not know the room that is reserved for groups of {}: "
         "no node is added for other pods that would fit there, until the room is used or free again"
@@ -190,6 +193,7 @@ def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
     yield from _not_seen(
         [policy for policy, _ in grouped], problem, "nothing to do where such pods can wait for that long"
     )
+    # 3. Excluded domains.
     leaving = [policy for policy in policies if any(directive.leaves_out for directive in policy.directives.spread)]
     if excludes:
         yield from _left_out(leaving)
@@ -198,16 +202,18 @@ def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
         problem = f"{fields} of {_named(leaving)} have no effect: kube-scheduler's plugin decides spread, and counts such domains"
         remedy = "set mode: offload with rules.topologySpread.enabled, or remove the fields"
         yield Finding("warning", "policies", problem, remedy)
+    # 4. Declared domains without nodes.
     seen = [policy for policy in policies if policy.acts(Moment.ADMISSION)]
     problem = (
-        "of domains without nodes that are declared for {} autoscalers see the number alone, in pods that admission has "
-        "seen: they add a node in a new domain only if they have a group of nodes for one"
+        "autoscalers do not see the declared domains without nodes of {}, only their number, in pods that admission has "
+        "seen: they add a node in a new domain only if they have a group of nodes for it"
     )
     declaring = [policy for policy in seen if any(directive.declared for directive in policy.directives.spread)]
     yield from _not_seen(declaring, problem, "keep a group of nodes, or a NodePool, for each declared domain")
+    # 5. Requirements that are applied at scheduling only.
     problem = (
-        "autoscalers do not see what {} require: for a pod that fits a node by its own fields alone they add none, "
-        "for another one they may add a node that does not help"
+        "autoscalers do not see the requirements of {}: they add no node for a pod that fits a node by its own fields alone, "
+        "and for other pods they may add a node that does not help"
     )
     hidden = [policy for policy in policies if not policy.acts(Moment.ADMISSION) and _requires(policy)]
     yield from _not_seen(hidden, problem, "write it into new pods by when: [Admission, Scheduling]")

@@ -94,7 +94,7 @@ def examine_scheduler(
 def _without_entry(others: int, *, is_sure: bool) -> Finding:
     remedy = "add the extenders entry that `extender config generate` prints"
     if others:
-        remedy += ", and leave those of other extenders as they are"
+        remedy += ", and keep the entries of other extenders"
     if is_sure:
         return _error(f"none of the {others} extenders has the port and paths of this service", remedy)
     problem = f"none of the {others} extenders has the port and paths that this service has by default"
@@ -157,6 +157,7 @@ def _verbs(entry: Extender, settings: Settings) -> Iterator[Finding]:
             "set it: without it the scheduler preempts on nodes that the extender rejects",
         ),
     ):
+        # A prioritizeVerb is not needed, and costs calls, where every answer to it would be empty.
         is_vain = field == "prioritizeVerb" and not has_scores(settings)
         if not verb:
             if not is_vain:
@@ -236,6 +237,7 @@ def _nodes_in_calls(entry: Extender) -> Iterator[Finding]:
 
 
 def _timeout(entry: Extender, settings: Settings) -> Iterator[Finding]:
+    # After a timeout kube-scheduler does not read the extender's error, and the extender may have assumed a pod that is never bound.
     limit = entry.http_timeout or _DEFAULT_TIMEOUT
     if limit <= settings.server.request_timeout:
         problem = (
@@ -245,6 +247,8 @@ def _timeout(entry: Extender, settings: Settings) -> Iterator[Finding]:
 
 
 def _fallback(entry: Extender, settings: Settings) -> Iterator[Finding]:
+    # Ignorable: without the extender pods are placed by the in-tree plugins alone. That is right only in augment mode, and only if the
+    # extender is not the one that keeps a limit (quota, room among several schedulers).
     down = "while the extender is down"
     if not entry.ignorable:
         if settings.mode == "augment" and not (settings.quota.rejects or settings.schedulers == "many"):
@@ -291,6 +295,7 @@ def _replaces(settings: Settings, rule: Rule) -> bool:
 
 def _lost_arguments(config: KubeSchedulerConfiguration, settings: Settings | None) -> Iterator[Finding]:
     """Arguments of disabled plugins that the rules in their place lack, as far as ``settings`` are known."""
+    # Without known settings the defaults are compared, and the remedy says so.
     rules = dict(catalog.replaced_plugins())
     ours = Settings() if settings is None else settings
     for profile in config.all_profiles:

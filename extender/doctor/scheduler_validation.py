@@ -151,7 +151,7 @@ def _profiles(profiles: Sequence[Profile]) -> Iterator[Finding]:
         yield from _plugin_config(f"{path}.pluginConfig", profile)
         first = profiles[0].plugins.queue_sort
         if profile.plugins.queue_sort != first:
-            problem = "is another one than that of profiles[0]"
+            problem = "differs from profiles[0]"
             yield _fault(f"{path}.plugins.queueSort", problem, "make it the same in all profiles")
 
 
@@ -297,7 +297,9 @@ def _fit(path: str, given: NodeResourcesFitArgs | None) -> Iterator[Finding]:
             yield _fault(f"{path}.ignoredResources[{place}]", f"{name} is no name of a resource", "correct it")
     for place, group in enumerate(given.ignored_resource_groups):
         if "/" in group or not is_label_key(group):
-            yield _fault(f"{path}.ignoredResourceGroups[{place}]", f"{group} is no group", "write what is before the /")
+            yield _fault(
+                f"{path}.ignoredResourceGroups[{place}]", f"{group} is no group", "write the part before the /"
+            )
     if given.scoring_strategy is not None:
         yield from _strategy(f"{path}.scoringStrategy", given.scoring_strategy)
 

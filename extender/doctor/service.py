@@ -71,6 +71,7 @@ def _readiness(facts: Facts) -> Iterator[Finding]:
 
 def _calls(facts: Facts) -> Iterator[Finding]:
     """Whether kube-scheduler calls the service. A standby gets no calls."""
+    # The most certain evidence first: 1. kube-scheduler's own messages; 2. no call at all; 3. no call for a while.
     failing = [] if facts.queue is None else list(_failed_calls(facts, facts.queue))
     yield from failing
     if facts.samples is None or facts.leader or failing:
@@ -93,7 +94,7 @@ class Fault(NamedTuple):
 
 _RESTART: Final = "and restart kube-scheduler"
 OTHER_CA: Final = Fault(
-    "tlsConfig of the scheduler has the CA of another authority than that of the extender's certificate",
+    "tlsConfig of the scheduler does not have the CA that signed the extender's certificate",
     f"put the CA that signed server.tls.certFile (ca.crt of `extender certs`) into tlsConfig.caFile, {_RESTART}",
 )
 EXPIRED: Final = Fault(
@@ -152,6 +153,7 @@ def _failed_calls(facts: Facts, queue: SchedulerCalls) -> Iterator[Finding]:
             f"kube-scheduler's calls fail, {counted(pods, 'pod')} {agreeing(pods, 'waits', 'wait')}: {fault.problem}"
         )
         yield Finding("error", "called", problem, fault.remedy)
+    # A scheduler that runs tries a new pod at once. A try after the oldest untried pod was created shows that it runs.
     waits = facts.now - queue.untried_since
     if queue.untried and waits > _UNTRIED_SECONDS and queue.tried_at < queue.untried_since:
         lost = f"; {queue.lost_kubeconfig} is not on this machine" if queue.lost_kubeconfig else ""
@@ -164,6 +166,7 @@ def _fault_in(message: str, facts: Facts) -> Fault | None:
     """The fault of a call, by a scheduler's message. None if the message is about something else."""
     if match := _NO_ANSWER.search(message):
         fault = next(fault for part, fault in _GO_FAULTS if part in match["why"])
+        # In TLS 1.3 the client finishes its handshake before the server rejects its certificate. It only sees that the connection ends.
         if facts.settings.server.tls.client_ca_file and any(ending in match["why"] for ending in _ENDED):
             fault = _REJECTED_CLIENT
         return Fault(f"{fault.problem} ({match[0]})", fault.remedy)
@@ -194,7 +197,7 @@ def _not_called(facts: Facts) -> Finding:
     never = "kube-scheduler has not called filter since the service started"
     if facts.queue is None:
         if facts.unread_pods:
-            problem = f"{never}; whether any pod waited for it cannot be told: {facts.unread_pods}"
+            problem = f"{never}; it is unknown whether any pod waited for it: {facts.unread_pods}"
             remedy = "run this command as an account that may list pods in all namespaces"
             return Finding("warning", "called", problem, remedy)
         remedy = "create a pod; if the call is still missing, start the scheduler with the output of `extender config generate`"

@@ -25,7 +25,7 @@ def examine_surroundings(facts: Facts) -> list[Finding]:
 
 def _permissions(facts: Facts) -> Iterator[Finding]:
     if facts.account and facts.denied is None:
-        problem = f"the permissions of {facts.account} were not checked: this command may not review those of others"
+        problem = f"the permissions of {facts.account} were not checked: this command may not review permissions of other accounts"
         yield Finding("info", "account", problem, "let an account ask that may create subjectaccessreviews")
     elif facts.account:
         problem = f"permissions were checked for {facts.account}, which may not be the service's account"
@@ -129,7 +129,7 @@ def _unasked(facts: Facts) -> Iterator[Finding]:
     """Pods that wait for an unknown scheduler: its name is misspelt, or it does not run."""
     unasked = {} if facts.queue is None else facts.queue.unasked
     for name, pods in sorted(unasked.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]:
-        problem = f"{counted(pods, 'pod')} {agreeing(pods, 'waits', 'wait')} for a scheduler named {name}, which has tried none and asked nothing"
+        problem = f"{counted(pods, 'pod')} {agreeing(pods, 'waits', 'wait')} for a scheduler named {name}, which has tried no pod and sent no request"
         remedy = "correct their schedulerName, or run that scheduler, with the extender in its configuration"
         yield Finding("warning", _CHECK, problem, remedy)
 
@@ -139,10 +139,10 @@ def _several(asked: Collection[str], profiles: Collection[str] | None) -> Iterat
     others = sorted(set(asked) - set(profiles or ()))
     remedy = "set schedulers: many, so that constraints and room are exact among them"
     if profiles is not None and others and len(asked) > 1:
-        problem = f"schedulers is one, but pods of {_named(others)} are asked about, which no profile of this scheduler places"
+        problem = f"schedulers is one, but requests came for pods of {_named(others)}, which no profile of this scheduler places"
         yield Finding("warning", _CHECK, problem, remedy)
     elif profiles is None and len(others) > 1:
-        problem = f"schedulers is one, but pods of {len(others)} schedulers are asked about ({_named(others)})"
+        problem = f"schedulers is one, but requests came for pods of {len(others)} schedulers ({_named(others)})"
         yield Finding(
             "info", _CHECK, problem, f"nothing to do if they are profiles of one kube-scheduler; else {remedy}"
         )
@@ -152,8 +152,10 @@ def _silent(asked: Collection[str], profiles: Collection[str]) -> Iterator[Findi
     """Profiles that have sent no request while others have: they may place pods without the extender."""
     silent = sorted(set(profiles) - set(asked))
     if asked and silent:
-        problem = f"no pod of {_named(silent)} has been asked about since the service started, but pods of {_named(sorted(asked))}"
-        remedy = "nothing to do if it had no pod to place; else its configuration lacks the extender, and room is given away twice"
+        problem = f"no request came for pods of {_named(silent)} since the service started, but for pods of {_named(sorted(asked))}"
+        remedy = (
+            "nothing to do if it had no pod to place; else its configuration lacks the extender, and room is used twice"
+        )
         yield Finding("info", _CHECK, problem, remedy)
 
 

@@ -34,7 +34,7 @@ _OF_ANY_REQUEST: Final[Mapping[int, str]] = {
 _OF_SOME_REQUESTS: Final[Mapping[int, str]] = {
     404: "The pod or the node is not known.",
     413: "The body, or the work for the answer, is above its limit.",
-    429: "As many answers as may wait are wanted already.",
+    429: "Too many answers are being computed already.",
     503: "This replica does not answer now. /readyz says why.",
 }
 _RETRIED: Final = frozenset({429, 503})

@@ -116,7 +116,7 @@ def test_a_key_of_another_authority_is_reported(tmp_path: Path, capsys: pytest.C
     made(tmp_path)
     (tmp_path / "authority" / "ca.key").write_bytes((tmp_path / "client.key").read_bytes())
     assert main(["certs", "--out", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == f"extender: {tmp_path}/authority: the key is not that of the certificate\n"
+    assert capsys.readouterr().err == f"extender: {tmp_path}/authority: the key does not belong to the certificate\n"
 
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

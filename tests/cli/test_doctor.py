@@ -412,7 +412,7 @@ async def test_without_permission_to_list_pods_it_cannot_tell_whether_filter_sho
     assert code == 1
     (found,) = (one for one in document["findings"] if one["check"] == "called")
     assert found["problem"].startswith(
-        "kube-scheduler has not called filter since the service started; whether any pod"
+        "kube-scheduler has not called filter since the service started; it is unknown whether any pod"
     )
     assert found["problem"].endswith("pods is forbidden")
     assert "list pods" in found["remedy"]
@@ -498,7 +498,7 @@ async def test_a_webhook_that_the_api_server_cannot_call_is_found(tmp_path: Path
         _, document = await setup.doctor()
     assert [one["problem"] for one in document["findings"] if one["check"] == "webhook"] == [
         "ValidatingWebhookConfiguration placement-extender does not exist: the API server calls no webhook",
-        f"the caBundle of {MUTATING} is not that of the serving certificate: every call of the webhook fails",
+        f"the caBundle of {MUTATING} does not verify the serving certificate: every call of the webhook fails",
         f"the Service default/{WEBHOOK} of the webhook does not exist",
     ]
 

@@ -114,5 +114,5 @@ async def test_another_extender_of_the_scheduler_that_nothing_serves_is_found(tm
         (path := tmp_path / "more.yaml").write_text(json.dumps(document), "utf-8")
         _, told = await setup.doctor("--scheduler-config", str(path))
     assert [one["problem"] for one in told["findings"]] == [
-        "nothing answers at extenders[1], http://127.0.0.1:9, (Connection refused): the scheduler places no pod that it asks about"
+        "nothing answers at extenders[1], http://127.0.0.1:9, (Connection refused): the scheduler places no pod for which it calls that extender"
     ]

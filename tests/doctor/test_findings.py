@@ -210,7 +210,7 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
     "never called, and the cluster not looked at": (uncalled(None), ("error", "called", NEVER)),
     "never called, and the pods refused": (
         replace(uncalled(None), unread_pods="403 pods is forbidden"),
-        ("warning", "called", f"{NEVER}; whether any pod waited for it cannot be told: 403 pods is forbidden"),
+        ("warning", "called", f"{NEVER}; it is unknown whether any pod waited for it: 403 pods is forbidden"),
     ),
     "silent for long": (
         sampled(
@@ -277,7 +277,7 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         (
             "info",
             "account",
-            "the permissions of system:serviceaccount:a:b were not checked: this command may not review those of others",
+            "the permissions of system:serviceaccount:a:b were not checked: this command may not review permissions of other accounts",
         ),
     ),
     "a clock behind": (

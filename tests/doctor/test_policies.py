@@ -60,7 +60,7 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
         (
             "error",
             "webhook",
-            f"the caBundle of Mutating{KEPT} is not that of the serving certificate: every call of the webhook fails",
+            f"the caBundle of Mutating{KEPT} does not verify the serving certificate: every call of the webhook fails",
         ),
     ),
     "no Service": (
@@ -147,8 +147,8 @@ GATES = "no node is added for a group before it is released"
 ROOM = "no node is added for other pods that would fit there, until the room is used or free again"
 LOST = "they may add nodes for pods that get a place in other domains, and a node in an excluded domain"
 FULL = "they may add a node in one, which the pod does not wait for"
-DECLARED = "they add a node in a new domain only if they have a group of nodes for one"
-HIDDEN = "for a pod that fits a node by its own fields alone they add none"
+DECLARED = "they add a node in a new domain only if they have a group of nodes for it"
+HIDDEN = "they add no node for a pod that fits a node by its own fields alone"
 LATE: dict[str, Any] = {"when": ["Scheduling"]}
 RELEASE: dict[str, Any] = {"topology": [ZONE]}
 GROWING = RELEASE | {"domains": [{"name": "a", "values": ["a"], "mayGrow": True}], "whenNoRoom": "Release"}

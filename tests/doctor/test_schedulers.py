@@ -50,8 +50,8 @@ def test_schedulers_that_fit_the_settings_give_no_finding(facts: Facts, profiles
 def test_pods_for_a_scheduler_that_nothing_is_known_of_are_a_warning() -> None:
     facts = dataclasses.replace(asked("a"), queue=SchedulerCalls(unasked={"default-schedular": 3, "b": 1}))
     assert brief(examine_schedulers(facts, {"a"})) == [
-        ("warning", "3 pods wait for a scheduler named default-schedular, which has tried none and asked nothing"),
-        ("warning", "1 pod waits for a scheduler named b, which has tried none and asked nothing"),
+        ("warning", "3 pods wait for a scheduler named default-schedular, which has tried no pod and sent no request"),
+        ("warning", "1 pod waits for a scheduler named b, which has tried no pod and sent no request"),
     ]
 
 
@@ -71,20 +71,20 @@ def test_only_pods_that_have_waited_for_an_unknown_scheduler_are_counted_and_not
 def test_a_scheduler_beside_the_one_that_room_is_left_to_is_a_warning() -> None:
     (found,) = examine_schedulers(asked("a", "b"), {"a"})
     assert (found.severity, found.check) == ("warning", "schedulers")
-    assert "pods of b are asked about" in found.problem
+    assert "requests came for pods of b" in found.problem
     assert found.remedy.startswith("set schedulers: many")
 
 
 def test_names_alone_may_be_profiles_of_one_scheduler() -> None:
     names = [f"s{number}" for number in range(7)]
     assert brief(examine_schedulers(asked(*names), None)) == [
-        ("info", "schedulers is one, but pods of 7 schedulers are asked about (s0, s1, s2, s3, s4 and 2 more)")
+        ("info", "schedulers is one, but requests came for pods of 7 schedulers (s0, s1, s2, s3, s4 and 2 more)")
     ]
 
 
 def test_a_profile_that_never_asks_may_lack_the_extender() -> None:
     (found,) = examine_schedulers(asked("a", ours=MANY), {"a", "b"})
-    assert (found.severity, found.problem.split(" has been")[0]) == ("info", "no pod of b")
+    assert (found.severity, found.problem.split(" since")[0]) == ("info", "no request came for pods of b")
 
 
 def test_several_schedulers_must_not_go_on_without_the_extender() -> None:

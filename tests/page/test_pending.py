@@ -34,7 +34,9 @@ async def test_the_view_of_each_pod_names_its_cause(page: Page, name: str) -> No
 
 
 async def test_when_a_scheduler_last_asked_about_a_pod_is_said(page: Page) -> None:
-    await page.show("pods/shop/no-cache", "Schedulers: default-scheduler last asked about it", "none of 2 nodes passed")
+    await page.show(
+        "pods/shop/no-cache", "Schedulers: default-scheduler sent its last request about it", "none of 2 nodes passed"
+    )
 
 
 async def test_a_node_has_its_obstacles_when_it_is_asked_for(page: Page) -> None:

@@ -352,7 +352,7 @@ def test_a_clients_certificate_in_place_of_its_authority_is_reported(pki: Pki) -
     pki.put_clients_of(pki.authority)
     Path(pki.tls.client_ca_file).write_bytes(pki.authority.issue("someone", NOW, 5, CLIENT).certificate_pem)
     assert problem_of(pki.tls).startswith(f"server.tls.clientCAFile {pki.tls.client_ca_file}: certificate ")
-    assert problem_of(pki.tls).endswith('"someone" is not that of an authority (basicConstraints)')
+    assert problem_of(pki.tls).endswith('"someone" is not a CA certificate (basicConstraints)')
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o644, True), (0o604, True), (0o640, False), (0o600, False)])

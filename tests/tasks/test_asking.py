@@ -72,7 +72,7 @@ def test_a_pod_whose_scheduler_name_is_misspelt_is_unasked_and_the_others_are_na
     found = scene.about(web)
     assert found.is_unasked
     assert found.text == (
-        'no scheduler named default-schedular has asked about any pod for 2 minutes, did you mean "default-scheduler"?; '
+        'no scheduler named default-schedular has sent a request about any pod for 2 minutes, did you mean "default-scheduler"?; '
         "others have: default-scheduler 3 s ago, batch 2 minutes ago"
     )
     assert (found.scheduler, found.since, found.last) == ("default-schedular", "2026-11-20T12:00:00Z", "")
@@ -89,31 +89,31 @@ def test_when_a_pod_was_last_asked_about_and_what_was_answered_is_said() -> None
     scene.hear("default-scheduler", 100, web)
     scene.clock.time += 4
     found = scene.about(web)
-    assert found.text == "default-scheduler last asked about it 4 s ago: none of 6 nodes passed (affinity)"
+    assert found.text == "default-scheduler sent its last request about it 4 s ago: none of 6 nodes passed (affinity)"
     assert (found.last, found.answer, found.is_unasked) == (
         "2026-11-20T12:01:40Z",
         "none of 6 nodes passed (affinity)",
         False,
     )
     scene.hear("default-scheduler", 1, web, ("n0", "n1"))
-    assert scene.about(web).text == "default-scheduler last asked about it 0 s ago: 2 of 6 nodes passed"
+    assert scene.about(web).text == "default-scheduler sent its last request about it 0 s ago: 2 of 6 nodes passed"
 
 
 @pytest.mark.parametrize(
     ("heard", "fields", "text"),
     [
-        ([], {}, "no scheduler has asked here for 3 minutes, since this replica answers"),
+        ([], {}, "no scheduler has sent a request here for 3 minutes, since this replica answers"),
         (
             ["default-schedular"],
             {},
-            "default-schedular asked 0 s ago, and not about this pod as far as answers are kept",
+            "default-schedular sent a request 0 s ago, but none about this pod as far as answers are kept",
         ),
         (
             ["a"],
             {"rejection": "Unschedulable: no"},
-            "default-schedular has tried it and asks nothing here: its plugins",
+            "default-schedular has tried it and sends no request here: its plugins",
         ),
-        ([f"s{number}" for number in range(40)], {}, "default-schedular has not asked yet"),
+        ([f"s{number}" for number in range(40)], {}, "default-schedular has sent no request yet"),
     ],
     ids=["nothing heard", "asks about others", "tried without asking", "more names than are kept"],
 )
@@ -136,7 +136,7 @@ def test_nothing_is_said_within_a_minute_of_the_start_or_of_a_takeover_nor_by_a_
     assert scene.asking.unasked(web) != ""
     scene.since = scene.clock.now()  # a new term: what was heard before it says nothing
     scene.clock.time += 61
-    assert scene.about(web).text == "no scheduler has asked here for 1 minute, since this replica answers"
+    assert scene.about(web).text == "no scheduler has sent a request here for 1 minute, since this replica answers"
     scene.since = None
     assert (scene.asking.about(web), scene.asking.unasked(web)) == (None, "")
 
@@ -202,7 +202,7 @@ async def test_a_scheduler_that_places_pods_without_asking_exists() -> None:
     events = Events(scene)
     async with running(events.run):
         await until(lambda: events.pods == ["typo"])
-    text = "another has pods on nodes, and has asked nothing here for "
+    text = "another has pods on nodes, and has sent no request here for "
     assert (scene.about(waits).is_unasked, scene.about(waits).text[: len(text)]) == (False, text)
     assert events.pods == ["typo"]
 

@@ -459,7 +459,7 @@ async def test_a_large_group_is_shown_as_the_leader_describes_it(monkeypatch: py
         index.upsert(each)
     (row,) = (await browsing(index).groups(PageOf())).groups
     assert (row.pods, row.needed, row.gated, row.released, row.bound) == (3, 4, 2, 1, 1)
-    assert row.text == "the leader has said nothing about this group yet"
+    assert row.text == "the leader has written no status of this group yet"
     key = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "a")
     status = PlacementStatus(GroupPhase.DEGRADED, 3, 1, 1, "DomainFull", "z1 holds 2 of 3")
     index.upsert(GroupPlacement(placement_name(key), "u", key, levels=(Level("zone", "z1"),), status=status))

@@ -155,7 +155,7 @@ def _check_authorities(pem: bytes, place: str, now: datetime) -> datetime:
     if not authorities:
         raise TlsError(
             TLSFileProblem.NO_AUTHORITY,
-            f'{place}: certificate "{_title(certificates[0])}" is not that of an authority (basicConstraints)',
+            f'{place}: certificate "{_title(certificates[0])}" is not a CA certificate (basicConstraints)',
         )
     valid = [
         authority for authority in authorities if authority.not_valid_before_utc <= now <= authority.not_valid_after_utc

@@ -19,7 +19,7 @@ _LONGEST_NUMBER: Final = 15
 _LAST_EVENT: Final = "Last-Event-ID"
 
 _LIMIT: Final = Number("limit", "How many.", 1, 1000, 100)
-_LAST: Final = Number("last", "Begin with so many of the last decisions, as far as they are kept.", 0, 1000, 0)
+_LAST: Final = Number("last", "Begin with this many of the last decisions, as far as they are kept.", 0, 1000, 0)
 
 
 async def decisions(request: web.Request) -> web.Response:
@@ -85,7 +85,7 @@ OPERATIONS: Final = (
         "GET",
         "/debug/shadow",
         shadow,
-        "The decisions of offload beside those of kube-scheduler's own plugins (shadow: true), with the last differences.",
+        "The decisions of offload compared with the decisions of kube-scheduler's own plugins (shadow: true), with the last differences.",
         ShadowPage,
         (_LIMIT.parameter,),
         errors=frozenset({404}),
@@ -95,7 +95,7 @@ OPERATIONS: Final = (
         "GET",
         "/v1/decisions/stream",
         stream,
-        "Decisions as they are made, as server-sent events. An event `missed` has the `count` of those that are not kept any more.",
+        "Decisions as they are made, as server-sent events. An event `missed` has the `count` of decisions that are not kept any more.",
         LoggedDecision,
         (
             _LAST.parameter,

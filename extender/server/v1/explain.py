@@ -57,7 +57,7 @@ def _node(request: web.Request) -> str:
     return request.query.get(_NODE, "")
 
 
-_NODE_PARAMETER: Final = Parameter(_NODE, "query", "A node of which every obstacle is told.")
+_NODE_PARAMETER: Final = Parameter(_NODE, "query", "A node whose obstacles are all listed.")
 _TEXT_SCHEMA: Final = {"type": "string", "minLength": 1}
 _CONTAINER_SCHEMA: Final = {
     "type": "object",

@@ -263,7 +263,7 @@ OPERATIONS: Final = (
         "listPending",
         "/v1/pending",
         pending,
-        "The pods without a node, those that wait longest first.",
+        "The pods without a node. The pod that waits longest comes first.",
         PendingPage,
         _NAMESPACE,
     ),

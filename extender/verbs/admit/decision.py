@@ -300,7 +300,7 @@ class AdmitVerb:
         if kept != recorded or (text is not None and not kept):
             text = write_records(kept)
             if len(text) > MOST_RECORDED:
-                findings.note = f"what was injected is not recorded and stays when policies change: the annotation would have {len(text)} bytes, {MOST_RECORDED} are allowed"
+                findings.note = f"the injected values are not recorded and stay when policies change: the annotation would have {len(text)} bytes, {MOST_RECORDED} are allowed"
             obj = annotated(obj, text if len(text) <= MOST_RECORDED else "")
         return make_patch(request.obj, obj) if obj is not request.obj else []
 

@@ -153,7 +153,9 @@ class Injection:
         if self.fields.excess and not self.fields.is_unlimited(policy):
             self.fields.leave_out(changes, "spec", self.fields.excess)
         elif not self._is_affordable(policy):
-            self.fields.leave_out(changes, "spec", "the policies before it direct all that one admission applies")
+            self.fields.leave_out(
+                changes, "spec", "the policies before it use up the directives that one admission applies"
+            )
         elif moment is Moment.SCHEDULING:
             self._place(policy.directives, PLACING_LISTS, changes)
         else:

@@ -48,7 +48,7 @@ _OWNER_KIND: Final = (
     "object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind in {}))"
 )
 _NOT_SAID: Final = {
-    "affinity": "joining it with the pod's own, once only, cannot be said",
+    "affinity": "CEL cannot express that it is joined with the pod's own only once",
     "priorityClassName": "the API server has computed the priority before",
     "spread": "it stays with the extender: an element of a list cannot be changed without replacing all of them",
 }
@@ -87,7 +87,7 @@ def native_policy(policy: Policy, spec: JsonObject, exempt: Exempt) -> NativePol
     _spread(spec.get(SPREAD) or [], draft, overrides=overrides)
     _gates(policy.directives.scheduling_gates, draft)
     if not draft.mutations or policy.scope.pod_selector.nothing or policy.scope.namespace_selector.nothing:
-        draft.left_out.append("spec: nothing is left of it")
+        draft.left_out.append("spec: CEL can express nothing of it")
         return NativePolicy((), tuple(draft.left_out), ())
     if len(name := _name(policy)) > _LONGEST_NAME:
         draft.left_out.append(
@@ -110,7 +110,7 @@ def _behaviour(policy: Policy, draft: _Draft) -> None:
     if policy.conflict_policy is ConflictPolicy.REJECT:
         draft.left_out.append("spec.conflictPolicy: Reject: a mutation cannot refuse a pod; the pod keeps its value")
     if policy.conflict_policy is ConflictPolicy.COMBINE:
-        draft.left_out.append("spec.conflictPolicy: kupid's way; the pod keeps its value")
+        draft.left_out.append("spec.conflictPolicy: CEL cannot express kupid's; the pod keeps its value")
     if policy.priority:
         draft.left_out.append("spec.priority: the API server does not define an order")
 
@@ -155,9 +155,7 @@ def _node_selector(pairs: Any, draft: _Draft, *, overrides: bool) -> None:
 
 def _tolerations(items: list[JsonObject], draft: _Draft) -> None:
     if any(item.get("effect") in (None, "", "NoExecute") for item in items):
-        draft.left_out.append(
-            f"spec.{TOLERATIONS}: the default tolerations for a taint stay beside those of the policy"
-        )
+        draft.left_out.append(f"spec.{TOLERATIONS}: the default tolerations for a taint stay beside the policy's")
     defaults = {"key": "", "operator": "Equal", "value": "", "effect": ""}
     _list(TOLERATIONS, [(item, _same(item, defaults) + _same_seconds(item)) for item in items], draft)
 

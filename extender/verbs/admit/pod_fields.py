@@ -292,7 +292,7 @@ class PodFields:
         resolution = changes.policy.conflict_policy
         if where in self.claims and resolution is ConflictPolicy.OVERRIDE:
             resolution = ConflictPolicy.KEEP_POD
-            message = f"{message}; that is the value of a policy that applies first"
+            message = f"{message}; a policy that applies first has set this value"
         conflict = FieldConflict(changes.policy.key, where, message, resolution)
         if resolution is ConflictPolicy.REJECT:
             raise RejectedError(conflict)

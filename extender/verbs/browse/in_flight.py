@@ -61,7 +61,7 @@ def large_group_overview(
 ) -> GroupOverview:
     """The overview of a group of thousands of pods, from its status alone: computing its next step would take milliseconds. O(1)."""
     status, levels = (PlacementStatus(), ()) if placement is None else (placement.status, placement.levels)
-    text = status.message or "the leader has said nothing about this group yet"
+    text = status.message or "the leader has written no status of this group yet"
     return GroupOverview(key, status.phase, levels, size, pods, released, bound, None, 0, status.reason, text)
 
 

@@ -73,7 +73,7 @@ def unasked_note(pod: Pod, heard: Heard) -> str:
     """The sentence about a pod that `is_unasked`, also for an event: less than 1 KiB."""
     near = difflib.get_close_matches(pod.scheduler, heard.ages, n=1)
     hint = f', did you mean "{_short(near[0])}"?' if near else ""
-    return f"no scheduler named {_short(pod.scheduler)} has asked about any pod for {ago(heard.seconds)}{hint}; {_others(heard)}"
+    return f"no scheduler named {_short(pod.scheduler)} has sent a request about any pod for {ago(heard.seconds)}{hint}; {_others(heard)}"
 
 
 def _others(heard: Heard) -> str:
@@ -84,16 +84,16 @@ def _others(heard: Heard) -> str:
 
 def _sentence(pod: Pod, heard: Heard, last: LastAnswer | None) -> str:
     if last is not None:
-        return f"{pod.scheduler} last asked about it {ago(last.age)} ago: {last.text}"
+        return f"{pod.scheduler} sent its last request about it {ago(last.age)} ago: {last.text}"
     if not heard.ages:
-        return f"no scheduler has asked here for {ago(heard.seconds)}, since this replica answers"
+        return f"no scheduler has sent a request here for {ago(heard.seconds)}, since this replica answers"
     if pod.scheduler in heard.ages:
-        return f"{pod.scheduler} asked {ago(heard.ages[pod.scheduler])} ago, and not about this pod as far as answers are kept"
+        return f"{pod.scheduler} sent a request {ago(heard.ages[pod.scheduler])} ago, but none about this pod as far as answers are kept"
     if pod.rejection and heard.is_whole:
-        return f"{pod.scheduler} has tried it and asks nothing here: its plugins reject the pod before, or its configuration lacks the extender"
+        return f"{pod.scheduler} has tried it and sends no request here: its plugins reject the pod before, or its configuration lacks the extender"
     if pod.scheduler in heard.elsewhere:
-        return f"{pod.scheduler} has pods on nodes, and has asked nothing here for {ago(heard.seconds)}"
-    return f"{pod.scheduler} has not asked yet"
+        return f"{pod.scheduler} has pods on nodes, and has sent no request here for {ago(heard.seconds)}"
+    return f"{pod.scheduler} has sent no request yet"
 
 
 def _short(name: str) -> str:

@@ -58,7 +58,7 @@ class TestPrecedence:
     def test_a_policy_that_applies_later_does_not_override_an_earlier_one(self) -> None:
         found = ask(verb(policy("a", nodeName="one"), policy("b", nodeName="two", conflictPolicy="Override")), pod())
         assert found.obj["spec"]["nodeName"] == "one"
-        assert "the value of a policy that applies first" in found.warnings[0]
+        assert "a policy that applies first has set this value" in found.warnings[0]
 
     def test_the_winner_is_recorded_on_the_pod(self) -> None:
         found = ask(verb(policy("a", nodeName="one"), policy("b", nodeName="two")), pod()).obj

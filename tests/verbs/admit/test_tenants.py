@@ -203,7 +203,7 @@ def test_what_the_name_of_an_unknown_namespace_tells_is_decided() -> None:
 # -- What all policies of one object may cost together: their directives are weighed, and the first ones are applied ---
 
 MANY = Policies(max_per_pod=1000)
-TOO_MUCH = "the policies before it direct all that one admission applies"
+TOO_MUCH = "the policies before it use up the directives that one admission applies"
 
 
 def heavy(number: int, elements: int = 90, **spec: Any) -> Policy:

@@ -116,7 +116,7 @@ function wouldDecide(each) {
 }
 
 function verbs(rows) {
-  if (!rows.length) return nothing("The scheduler has not asked yet.");
+  if (!rows.length) return nothing("The scheduler has sent no request yet.");
   const columns = [
     { head: "Verb", isName: true, cell: (each) => each.verb },
     { head: "Per second", isNumber: true, cell: (each) => rate(each.perSecond) },

@@ -13,7 +13,7 @@ const KEPT = 30_000; // an explanation, in milliseconds, unless the pod was reje
 const PAUSE = 100; // between two questions of this page
 const KINDS = { pending: "warning", gated: "neutral", assumed: "good", preempting: "warning" };
 const STATES = {
-  pending: "no node passes, or the scheduler has not asked yet",
+  pending: "no node passes, or the scheduler has sent no request yet",
   gated: "waits at a scheduling gate",
   assumed: "passed; its binding is awaited",
   preempting: "waits for pods of lower priority to end",
