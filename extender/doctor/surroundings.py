@@ -50,13 +50,13 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
 
 def _certificates(facts: Facts) -> Iterator[Finding]:
     for sample in facts.series("extender_certificate_expiry_timestamp_seconds"):
-        left = sample.value - facts.now
+        remaining = sample.value - facts.now
         name = sample.labels["name"]
         remedy = f"{RENEW}; the service reloads the files by itself"
-        if left <= 0:
-            yield Finding("error", "certificate", f"the certificate {name} expired {ago(-left)} ago", remedy)
-        elif left < EXPIRES_SOON:
-            yield Finding("warning", "certificate", f"the certificate {name} expires in {ago(left)}", remedy)
+        if remaining <= 0:
+            yield Finding("error", "certificate", f"the certificate {name} expired {ago(-remaining)} ago", remedy)
+        elif remaining < EXPIRES_SOON:
+            yield Finding("warning", "certificate", f"the certificate {name} expires in {ago(remaining)}", remedy)
     for sample in facts.series("extender_certificate_files_unusable"):
         if sample.value:
             cause = sample.labels["cause"]

@@ -82,7 +82,7 @@ def violating_budgets(pods: Iterable[Pod], view: ClusterView, work: DryRunBudget
     without labels is selected by no budget. In a namespace with more budgets than can be read every removal counts as a violation.
     ``work`` is charged. O(pods × `MOST_BUDGETS`), and O(`MOST_READ`) for each new signature.
     """
-    left: dict[str, int] = {}
+    allowed: dict[str, int] = {}
     violating: list[Pod] = []
     for pod in pods:
         if not pod.signature.labels:
@@ -93,8 +93,8 @@ def violating_budgets(pods: Iterable[Pod], view: ClusterView, work: DryRunBudget
         is_violating = budgets is None
         for budget in budgets or ():
             if not budget.selector.is_empty:
-                left[budget.key] = left.get(budget.key, budget.allowed) - 1
-                is_violating |= left[budget.key] < 0
+                allowed[budget.key] = allowed.get(budget.key, budget.allowed) - 1
+                is_violating |= allowed[budget.key] < 0
         if is_violating:
             violating.append(pod)
     return violating
@@ -105,14 +105,14 @@ def is_forbidden(victims: Iterable[Pod], view: ClusterView) -> bool:
 
     As in that API: a terminating pod needs no budget, and an empty selector selects every pod. O(pods × `MOST_BUDGETS`).
     """
-    left: dict[str, int] = {}
+    allowed: dict[str, int] = {}
     for pod in victims:
         budgets, _ = ((), 0) if pod.terminating else view.budgets_protecting(pod)
         if budgets is None or len(budgets) > 1:
             return True
         for budget in budgets:
-            left[budget.key] = left.get(budget.key, budget.allowed) - 1
-            if left[budget.key] < 0:
+            allowed[budget.key] = allowed.get(budget.key, budget.allowed) - 1
+            if allowed[budget.key] < 0:
                 return True
     return False
 

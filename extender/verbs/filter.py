@@ -136,8 +136,8 @@ class FilterVerb:
         if search is None:
             return []
         fit = [(position, search.requested.node(position)) for position in search.requested.positions()]
-        left = [position for position, node in fit if node is not None and static_rejection(args.pod, node) is None]
-        return search.requested.names_at(search.passing(left))
+        possible = [position for position, node in fit if node is not None and static_rejection(args.pod, node) is None]
+        return search.requested.names_at(search.passing(possible))
 
     def _search(self, args: ExtenderArgs) -> RequestSearch | None:
         """The search that `decide` would make for a request by names; None where the pod is rejected on every node."""
@@ -378,8 +378,8 @@ def _with_nominations(
         return result
     if not result.unresolvable:  # a brief result from the cache: the texts by node are made again
         filters = catalog.prepare_filters(args.pod, view.compiled(args.pod.signature), view, IndexFrame())
-        left = [name for name in names if name not in kept]
-        result = _rejection_by_node(filters, RequestedNodes(left, IndexFrame(), view))
+        others = [name for name in names if name not in kept]
+        result = _rejection_by_node(filters, RequestedNodes(others, IndexFrame(), view))
     texts, reasons = dict(result.unresolvable), set(result.reasons)
     failed: dict[str, str] = {}
     if kept:
@@ -481,11 +481,11 @@ def _removal(
     certain = filters.rejects_all
     if certain is not None and not certain.reason.resolvable:
         return None
-    left = unhelpful.without(pod, [number for number in map(view.known.get, names) if number is not None], view)
-    if not left:
+    promising = unhelpful.without(pod, [number for number in map(view.known.get, names) if number is not None], view)
+    if not promising:
         return None
-    start = seed % len(left)
-    tried = (left[start:] + left[:start])[: min(MOST_VISITED, run.most_nodes)]
+    start = seed % len(promising)
+    tried = (promising[start:] + promising[:start])[: min(MOST_VISITED, run.most_nodes)]
     curable = [number for number in tried if (reason := filters.reason(number)) is None or reason.resolvable]
 
     def search(beside: DryRun, excluded: Collection[str]) -> NodeVictims | None:

@@ -286,11 +286,11 @@ def _untouched(
     groups: Sequence[RankedGroup], search: RequestSearch, most: int, start: int
 ) -> Iterator[tuple[float, int]]:
     """Passing nodes whose domain no group counts: all of rank 0."""
-    preferred, domain_of, left = _preferred(groups), groups[0].group.key.of_node, most
+    preferred, domain_of, wanted = _preferred(groups), groups[0].group.key.of_node, most
     for piece in search.requested.pieces(start, most + _MORE):
         untouched = [node for node in piece if domain_of[node] not in preferred]
-        for node in search.passing(untouched)[:left]:
-            left -= 1
+        for node in search.passing(untouched)[:wanted]:
+            wanted -= 1
             yield 0.0, node
-        if left <= 0:
+        if wanted <= 0:
             return

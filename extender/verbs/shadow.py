@@ -154,7 +154,7 @@ def rejected_before(pod: Pod, names: Collection[str], changes: Iterable[PodChang
     The scheduler decides by its state at the begin of the scheduling cycle, which may be older than the index.
     O(changes × (groups that count the pod + names × clauses)). At the end the index is as before.
     """
-    left, done = set(names), set[str]()
+    rejected, done = set(names), set[str]()
     compiled = shadow_compiled(pod, view)
     version = compiled.serial, view.dependency_version(compiled)
     with view.what_if() as tried:
@@ -170,10 +170,10 @@ def rejected_before(pod: Pod, names: Collection[str], changes: Iterable[PodChang
             compiled = shadow_compiled(pod, view)  # again: a deleted pod that returns brings its terms back
             before, version = version, (compiled.serial, view.dependency_version(compiled))
             if version != before:
-                left &= _still_rejected(pod, compiled, left, view)
-            if not left or len(done) >= _MOST_UNDONE:
+                rejected &= _still_rejected(pod, compiled, rejected, view)
+            if not rejected or len(done) >= _MOST_UNDONE:
                 break
-    return left
+    return rejected
 
 
 # -- the condition of a pod that no node takes ----------------------------------------------------------------------------

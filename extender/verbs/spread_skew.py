@@ -82,11 +82,11 @@ def skew_figures(view: ClusterView, settings: Settings) -> Steps[SkewFigures]:
                 directed.setdefault(signature.namespace, []).append((placed, keys))
         yield
     in_turn = in_turns(directed.values())
-    for placed, those in islice(in_turn, MOST_WORKLOADS):
+    for placed, directed_keys in islice(in_turn, MOST_WORKLOADS):
         signature, controller = placed.signature, placed.signature.controller
         assert controller is not None  # noqa: S101 (as above)
         here = worst.setdefault(signature.namespace, {})
-        for key, skew in _skews_of(placed, those, view, settings):
+        for key, skew in _skews_of(placed, directed_keys, view, settings):
             workload = (signature.namespace, _name_of(controller, signature.labels), key)
             if workload not in here or skew.excess > here[workload].excess:
                 here[workload] = skew

@@ -268,14 +268,14 @@ def _without_items(spec: JsonObject, path: str, items: Sequence[JsonObject]) -> 
     if not isinstance(present, list) or len(present) > _MOST_SEARCHED:
         return spec
     missing = Counter(item_key(path, item) for item in items)
-    left = []
+    remaining = []
     for item in reversed(present):
         key = item_key(path, item)
         if missing[key]:
             missing[key] -= 1
         else:
-            left.append(item)
-    return put(spec, names, left[::-1]) if len(left) < len(present) else spec
+            remaining.append(item)
+    return put(spec, names, remaining[::-1]) if len(remaining) < len(present) else spec
 
 
 def _subtract_terms(spec: JsonObject, record: TermsRecord) -> JsonObject:
@@ -288,12 +288,12 @@ def _subtract_terms(spec: JsonObject, record: TermsRecord) -> JsonObject:
     injected = [_Injected.of(origin, added, before) for origin, added in record.after]
     now = [node_term(term) if isinstance(term, dict) else NodeTerm(term, frozenset()) for term in present]
     if [term.clauses for term in now] == [term.clauses for term in injected]:
-        left = record.before
+        terms = record.before
     else:
-        left = _each_without(now, injected, before)
-    if left is None or (not left and record.before is None):
+        terms = _each_without(now, injected, before)
+    if terms is None or (not terms and record.before is None):
         return drop(spec, TERMS_PATH[:-1] if _is_alone(spec) else TERMS_PATH)
-    return put(spec, TERMS_PATH, left)
+    return put(spec, TERMS_PATH, terms)
 
 
 def _is_alone(spec: JsonObject) -> bool:
@@ -332,20 +332,20 @@ def _each_without(
         _Subsets([term.clauses for term in injected]),
         _Subsets([term.added.clauses for term in injected]),
     )
-    left: dict[frozenset[Clause], JsonObject] = {}
+    remaining: dict[frozenset[Clause], JsonObject] = {}
     for term in now:
         match = equal.get(term.clauses)
         if match is not None:
             if match.origin >= 0:
-                left.setdefault(before[match.origin].clauses, before[match.origin].value)
+                remaining.setdefault(before[match.origin].clauses, before[match.origin].value)
             continue
         number = shorter.first_in(term.clauses)
         if number is None:
             number = additions.first_in(term.clauses)
         rest = term if number is None else _without_clauses(term, injected[number].added.clauses)
         if number is None or rest.clauses:
-            left.setdefault(rest.clauses, rest.value)
-    return list(left.values())
+            remaining.setdefault(rest.clauses, rest.value)
+    return list(remaining.values())
 
 
 class _Subsets:

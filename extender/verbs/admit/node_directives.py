@@ -88,13 +88,13 @@ class NodeDirectives:
         can never match again. So all pairs of all policies together cost O(terms + pairs), until the terms change.
         """
         terms = self._fields.terms
-        left = {name: text for name, text in present.items() if name != key} if key in present else present
+        pairs = {name: text for name, text in present.items() if name != key} if key in present else present
         if self._witness is None or key in present:
-            self._witness = self._first_possible(terms, 0, left)
+            self._witness = self._first_possible(terms, 0, pairs)
         at = self._witness
         if at == len(terms) or self._is_possible(terms[at], {key: value}, about=key):
             return True
-        at = self._first_possible(terms, at + 1, {**left, key: value})
+        at = self._first_possible(terms, at + 1, {**pairs, key: value})
         if at < len(terms):
             self._witness = at
         return at < len(terms)
@@ -171,11 +171,11 @@ class NodeDirectives:
         if not self._can_match(terms):
             keys = {part.key for term in terms for part in term.clauses}
             present = fields.node_selector
-            left = {k: v for k, v in present.items() if k not in keys or f"nodeSelector[{k}]" in fields.claims}
-            if not self._can_match(terms, left):  # pairs of earlier policies exclude the terms, and stay
+            kept = {k: v for k, v in present.items() if k not in keys or f"nodeSelector[{k}]" in fields.claims}
+            if not self._can_match(terms, kept):  # pairs of earlier policies exclude the terms, and stay
                 return
-            changes.replaced["nodeSelector"] = {key: present[key] for key in present if key not in left}
-            fields.node_selector, self._witness = left, None
+            changes.replaced["nodeSelector"] = {key: present[key] for key in present if key not in kept}
+            fields.node_selector, self._witness = kept, None
         self._replace_terms(terms, changes)
 
     def _can_match(self, terms: list[JoinedTerm], pairs: Mapping[str, str] | None = None) -> bool:

@@ -142,42 +142,41 @@ def next_step(
     ``sent``: UIDs of pods whose release was sent. ``refused``: by UID, why the API server refuses the release.
     """
     refused = refused or {}
-    # `left`: gated, and no release was sent. `out`: released, by the watch or by us.
-    left = [pod for pod in group.waiting if pod.uid not in sent]
-    out = len(group.waiting) - len(left) + len(group.released) + len(group.bound)
+    # `gated`: without the pods whose release was sent. `out`: how many are released, by the watch or by us.
+    gated = [pod for pod in group.waiting if pod.uid not in sent]
+    out = len(group.waiting) - len(gated) + len(group.released) + len(group.bound)
     if decision is None:
-        return _undecided(group, left, out)
+        return _undecided(group, gated, out)
     # 1. Release up to the size, which may have grown after the decision. 2. Beyond the size, if the policy lets groups grow. 3. Name
     # refused pods only when nothing else is left to release. 4. Otherwise wait.
     size = max(decision.size, group.size)
-    next_pods = in_order(pod for pod in left if pod.uid not in refused)
+    next_pods = in_order(pod for pod in gated if pod.uid not in refused)
     if next_pods and out < size:
         text = f"{_of(out, size, 'is', 'are')} released"
         return GroupStep(Do.RELEASE, GroupPhase.RELEASING, WaitReason.RELEASING, text, next_pods[: size - out])
     if next_pods and group.spec.growth is Growth.SAME_DOMAIN:
         text = f"{_of(out, out, 'is', 'are')} released; {beyond(len(next_pods))}"
         return GroupStep(Do.GROW, GroupPhase.RELEASING, WaitReason.RELEASING, text, next_pods)
-    if any(pod.uid in refused for pod in left):
-        return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.REFUSED, _refusals(left, refused))
+    if any(pod.uid in refused for pod in gated):
+        return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.REFUSED, _refusals(gated, refused))
     return _decided(group, size, out)
 
 
-def _undecided(group: GroupState, left: list[Pod], out: int) -> GroupStep:
+def _undecided(group: GroupState, gated: list[Pod], out: int) -> GroupStep:
     if not group.size:
         text = "a pod has no size of its group in the label or annotation that the policy names, or no number"
         return GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.NO_SIZE, text)
-    if not left and not group.blocked:
+    if not gated and not group.blocked:
         text = f"{_exist(out, group.size)}, without a gate"
         return GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.INCOMPLETE, text)
     # Pods blocked by other gates do not count: they could not be released together with the others.
-    missing = group.size - len(left) - out
-    if (
-        left and missing <= 0
-    ):  # its text is empty, because the reconciler replaces this step by the step after the decision
-        return GroupStep(Do.DECIDE, GroupPhase.DECIDING, WaitReason.NO_ROOM, "", in_order(left)[: group.size - out])
+    missing = group.size - len(gated) - out
+    # The text is empty, because the reconciler replaces this step by the step after the decision.
+    if gated and missing <= 0:
+        return GroupStep(Do.DECIDE, GroupPhase.DECIDING, WaitReason.NO_ROOM, "", in_order(gated)[: group.size - out])
     if group.blocked:
         return GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.FOREIGN_GATE, _foreign_gates(group))
-    return GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.INCOMPLETE, _exist(len(left) + out, group.size))
+    return GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.INCOMPLETE, _exist(len(gated) + out, group.size))
 
 
 def _decided(group: GroupState, size: int, out: int) -> GroupStep:
@@ -238,8 +237,8 @@ def _foreign_gates(group: GroupState) -> str:
     return f"{_of(count, group.size, *_HAVE)} gates of others: {', '.join(names)}{more}"
 
 
-def _refusals(left: list[Pod], refused: Mapping[str, str]) -> str:
-    unreleasable = [pod for pod in left if pod.uid in refused]
+def _refusals(gated: list[Pod], refused: Mapping[str, str]) -> str:
+    unreleasable = [pod for pod in gated if pod.uid in refused]
     first, why = unreleasable[0].name, refused[unreleasable[0].uid]
     return (
         f"{len(unreleasable)} pods cannot be released, such as {first}: {why}"

@@ -373,8 +373,8 @@ def preference_of(pod: Pod, count: int, rooms: Sequence[NodeRoom], view: Cluster
             points = affinity_points(weight, most) - is_tainted * TAINT_POINTS
             holds[points] = holds.get(points, 0) + room.holds
         yield True
-    left, total = count, 0
+    unplaced, total = count, 0
     for points in sorted(holds, reverse=True):
-        here = min(holds[points], left)
-        total, left = total + here * points, left - here
+        here = min(holds[points], unplaced)
+        total, unplaced = total + here * points, unplaced - here
     return total / count

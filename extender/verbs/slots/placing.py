@@ -92,23 +92,23 @@ def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> SlotAssignmen
             by_holds[room.holds].append(room)
         elif room.holds:
             by_holds[room.holds] = [room]
-    left, holds = len(pods), sum(most * len(nodes) for most, nodes in by_holds.items())
-    if holds < left:
+    unplaced, holds = len(pods), sum(most * len(nodes) for most, nodes in by_holds.items())
+    if holds < unplaced:
         return SlotAssignment((), holds)
     slots: list[Slot] = []
     for most in sorted(by_holds, reverse=True):
-        here = iter(nsmallest(-(-left // most), by_holds[most], key=_name))
-        for room in islice(here, left // most):
+        here = iter(nsmallest(-(-unplaced // most), by_holds[most], key=_name))
+        for room in islice(here, unplaced // most):
             slots += [Slot(pod.uid, room.name) for pod in pods[len(slots) : len(slots) + most]]
-            left -= most
-        tightest = min((count for count in by_holds if left <= count < most), default=most)
+            unplaced -= most
+        tightest = min((count for count in by_holds if unplaced <= count < most), default=most)
         # One more node takes all remaining pods: the tightest that can, or the next of these if no other is tighter.
-        if left and left < most:
+        if unplaced and unplaced < most:
             last = next(here, None) if tightest == most else nsmallest(1, by_holds[tightest], key=_name)[0]
             if last is not None:
                 slots += [Slot(pod.uid, last.name) for pod in pods[len(slots) :]]
-                left = 0
-        if not left:
+                unplaced = 0
+        if not unplaced:
             break
     return SlotAssignment(tuple(slots), len(pods))
 
