@@ -31,7 +31,7 @@ from extender.simulator.apiserver.kinds import (
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from grafana.generate.files import FOLDER
-from tests.cli.test_serve import eventually, ready
+from tests.cli.serving import eventually, ready
 from tests.e2e.programs import Program, free_ports, our_command
 from tests.simulator.plain import HOSTNAME, anti_affinity, pod, spread, term
 

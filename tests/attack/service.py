@@ -16,7 +16,7 @@ from extender.simulator.json_objects import JsonObject
 from tests.attack.attacks import Target
 from tests.attack.hostile_api import HostileApi
 from tests.attack.pulse import Prober
-from tests.cli.test_serve import OBJECTS, serving
+from tests.cli.serving import OBJECTS, serving
 from tests.e2e.programs import free_ports
 from tests.fakes import PATIENCE
 from tests.server.pki import SCHEDULER, Pki

@@ -9,31 +9,24 @@ import json
 import shutil
 import ssl
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, redirect_stdout
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import aiohttp
 import pytest
 import yaml
-from aiohttp import web
-from msgspec.structs import replace
 
 from extender.certificates.authority import SERVER, Authority
-from extender.cli.files import read_settings
 from extender.cli.main import main
 from extender.cli.service_client import try_as_scheduler, webhook_fault
-from extender.compose.embedded import FREE_PORT, service_running
+from extender.compose.embedded import FREE_PORT
 from extender.doctor.facts import APPLY_KINDS
 from extender.doctor.service import EXPIRED, OTHER_CA
 from extender.server.app import listening
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Clients, Server, Tls
-from extender.simulator.apiserver.fault_points import Call
 from extender.simulator.apiserver.kinds import (
     GROUP_PLACEMENTS,
     OWN_POLICY_KINDS,
@@ -41,104 +34,25 @@ from extender.simulator.apiserver.kinds import (
     SERVICES,
     TOPOLOGY_DOMAINS,
     VALIDATING_WEBHOOKS,
-    ServedKind,
-    Target,
 )
-from extender.simulator.apiserver.server import ApiServer
-from extender.simulator.json_objects import JsonObject
-from tests.cli.test_groups import POLICY, member
-from tests.cli.test_serve import PENDING, QUESTION, configuration
-from tests.deploy.building import DEPLOY, load_all
-from tests.deploy.policies.examples import policy
-from tests.fakes import PATIENCE
+from tests.cli.doctor_set_up import (
+    MUTATING,
+    ROOT,
+    WEBHOOK,
+    Setup,
+    Strict,
+    checks,
+    installed_policies,
+    kept,
+    set_up,
+    with_policies,
+)
+from tests.cli.group_objects import POLICY, member
+from tests.cli.serving import configuration
 from tests.quotas import quota_json
 from tests.server.serving import app_with
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-WEBHOOK = "placement-extender-webhook"
 ADMIN = {"ca": "ca.crt", "cert": "admin.crt", "key": "admin.key"}
-
-
-class Strict(ApiServer):
-    """An API server that allows what a test says, and has the clock that it says."""
-
-    denied: frozenset[str] = frozenset()
-    behind: float = 0.0
-    hides_pods: bool = False
-    lacks: frozenset[ServedKind] = frozenset()
-    guards: dict[str, list[dict[str, Any]]] | None = None
-    asked: list[dict[str, Any]]
-
-    async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
-        if call.path == "/version":
-            moment = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() - self.behind))
-            return web.Response(text="{}", headers={"Date": moment})
-        if self.guards is not None and "validatingadmissionpolic" in call.path:
-            return web.json_response({"metadata": {}, "items": self.guards.get(call.path.rpartition("/")[2], [])})
-        if "accessreviews" in call.path:
-            review = await request.json()
-            self.asked.append(review["spec"])
-            wanted = review["spec"]["resourceAttributes"]
-            name = "/".join(part for part in (wanted["verb"], wanted["resource"], wanted["subresource"]) if part)
-            return web.json_response({**review, "status": {"allowed": name not in self.denied}}, status=201)
-        return await super()._special(request, call)
-
-    async def _list(self, request: web.BaseRequest, target: Target, call: Call) -> web.StreamResponse:
-        if self.hides_pods and "spec.nodeName" in request.query.get("fieldSelector", ""):
-            return web.json_response({"kind": "Status", "code": 403, "message": "pods is forbidden"}, status=403)
-        if target.kind in self.lacks:
-            return web.Response(status=404, text="404 page not found")
-        return await super()._list(request, target, call)
-
-
-@dataclass
-class Setup:
-    """A running service and what a doctor is told of it."""
-
-    api: Strict
-    url: str
-    kubeconfig: str
-    folder: Path
-
-    async def doctor(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        command = ["doctor", "-o", "json", "--url", self.url, "--kubeconfig", self.kubeconfig, *arguments]
-        with redirect_stdout(io.StringIO()) as out:
-            code = await asyncio.to_thread(main, command)
-        return code, json.loads(out.getvalue())
-
-    def scheduler(self, mode: str = "offload", **changes: object) -> str:
-        """Our scheduler configuration of a mode, pointing at the service."""
-        document = yaml.safe_load((ROOT / f"config/kube-scheduler-{mode}.yaml").read_text("utf-8"))
-        document["extenders"][0] |= {"urlPrefix": self.url, **changes}
-        path = self.folder / "kube-scheduler.yaml"
-        path.write_text(json.dumps(document), "utf-8")
-        return str(path)
-
-
-@asynccontextmanager
-async def set_up(
-    folder: Path, *, asks: int = 1, pods: Sequence[dict[str, Any]] = (), **sections: object
-) -> AsyncIterator[Setup]:
-    """A service that follows a cluster, with these pods beside the usual ones, and was asked by name so many times."""
-    async with Strict() as api:
-        api.asked = []
-        api.store.load([*json.loads(json.dumps(PENDING)), *pods])
-        kubeconfig = str(api.write_kubeconfig(folder / "kubeconfig"))
-        config = configuration(folder, kube={"kubeconfig": kubeconfig}, **sections)
-        settings = read_settings(config)
-        settings = replace(settings, server=replace(settings.server, bind_address=FREE_PORT))
-        async with service_running(settings, api.url, 1) as (url, service), aiohttp.ClientSession() as session:
-            if service.admission is not None:
-                api.admission.services["default", WEBHOOK] = ("127.0.0.1", urlsplit(service.admission.url).port or 0)
-            for _ in range(asks):
-                await session.post(f"{url}/filter", json=QUESTION)
-            yield Setup(api, url, kubeconfig, folder)
-
-
-def checks(document: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(found["severity"], found["check"]) for found in document["findings"]]
 
 
 async def test_a_good_set_up_gives_no_finding_and_0(tmp_path: Path) -> None:
@@ -427,35 +341,7 @@ async def test_a_key_that_every_account_may_read_is_reported(tmp_path: Path) -> 
     assert (found["severity"], found["remedy"]) == ("warning", f"chmod 600 {tmp_path / 'client.key'}")
 
 
-MUTATING = "MutatingWebhookConfiguration placement-extender"
 NO_NUMBER = 'spec.priority: Invalid value: "high": must be an integer'
-
-
-def with_policies() -> dict[str, Any]:
-    """The section of the configuration; nothing listens for webhooks at a fixed port."""
-    return {"enabled": True, "webhook": {"bindAddress": "127.0.0.1:0", "serviceNamespace": "default"}}
-
-
-def installed_policies() -> list[JsonObject]:
-    """What deploy/policies applies, a Service, and three policies: one for all pods, one for none."""
-    found = list(load_all(DEPLOY / "policies" / "webhooks.yaml"))
-    metadata = {"name": WEBHOOK, "namespace": "default"}
-    found.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"})
-    found.append({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {}})
-    used, idle = policy("PodSchedulingPolicy", "used", podSelector={}), policy("PodSchedulingPolicy", "idle")
-    found += ({**used, "status": {"matchedPods": 2}}, {**idle, "status": {"matchedPods": 0}})
-    return [*found, policy("ClusterPodSchedulingPolicy", "old", priority="high")]
-
-
-async def kept(setup: Setup) -> None:
-    """Return once the leader has written the authority into both configurations."""
-    async with asyncio.timeout(PATIENCE), aiohttp.ClientSession(setup.url) as session:
-        while True:
-            async with session.get("/metrics") as page:
-                lines = [line for line in (await page.text()).splitlines() if "webhook_configuration_correct{" in line]
-            if len(lines) == 2 and all(line.endswith(" 1.0") for line in lines):
-                return
-            await asyncio.sleep(0.05)
 
 
 async def test_policies_that_are_invalid_or_match_nothing_are_named(tmp_path: Path) -> None:

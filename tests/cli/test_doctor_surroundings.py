@@ -10,7 +10,7 @@ import pytest
 from extender.cli.files import read_yaml
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, OWN_POLICY_KINDS
 from extender.simulator.json_objects import JsonObject
-from tests.cli.test_doctor import MUTATING, checks, installed_policies, kept, set_up, with_policies
+from tests.cli.doctor_set_up import MUTATING, checks, installed_policies, kept, set_up, with_policies
 
 CLUSTER_POLICIES = next(kind for kind in OWN_POLICY_KINDS if not kind.namespaced)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,33 +13,17 @@ from extender.cli.files import read_snapshot
 from extender.cli.groups import groups_of
 from extender.cli.main import main
 from extender.model.group_placements import PlacementStatus
-from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, GroupDecision, GroupKey, GroupPhase, Level
+from extender.model.release import RELEASE_GATE, GroupDecision, GroupKey, GroupPhase, Level
 from extender.settings.configuration import Settings
 from extender.simulator.apiserver.server import ApiServer
 from extender.wire.policies.group_placements import decision_body, status_body
+from tests.cli.group_objects import POLICY, Json, member
 from tests.policies import policy_json
 from tests.simulator.plain import ZONE, pod
 
-Json = dict[str, Any]
-
 NOW = datetime.now(UTC)
-POLICY = policy_json(
-    "rings", when=["Release"], release={"topology": [ZONE], "group": {"label": "ring"}, "size": {"count": 3}}
-)
 KEY = GroupKey("shop", "ClusterPodSchedulingPolicy/rings", "a")
 DECISION = GroupDecision(KEY, RELEASE_GATE, 3, (Level(ZONE, "z1"),), NOW)
-
-
-def member(
-    name: str, ring: str = "a", *, minutes: int = 2, gates: tuple[str, ...] = (RELEASE_GATE,), on: str = ""
-) -> Json:
-    """A pod of a ring; without gates it was released."""
-    made = pod(name, "shop", on=on, labels={"ring": ring}, schedulingGates=[{"name": each} for each in gates])
-    created = datetime.now(UTC) - timedelta(minutes=minutes)
-    made["metadata"] |= {"uid": f"uid-{name}", "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ")}
-    if not gates:
-        made["metadata"]["annotations"] = {RELEASED_ANNOTATION: f"{ring}@2026-01-01T00:00:00Z"}
-    return made
 
 
 def placed(phase: GroupPhase, ready: int, released: int, bound: int, message: str) -> Json:

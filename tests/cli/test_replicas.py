@@ -26,7 +26,7 @@ from extender.simulator.oracle.violations import violations
 from extender.simulator.scheduler.extender_client import ExtenderEntry
 from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
 from tests.cli.balancing import Balancer, balancing
-from tests.cli.test_serve import APART, QUESTION, configuration, serving
+from tests.cli.serving import APART, QUESTION, configuration, serving
 from tests.fakes import PATIENCE
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 

@@ -9,8 +9,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -21,68 +20,21 @@ import pytest
 
 from extender.certificates.authority import SERVER
 from extender.cli.serve import warn_of_unreadable
-from extender.settings.configuration import API_VERSION, KIND
 from extender.simulator.apiserver.server import ApiServer
 from tests.builders import node_json, pod_json
 from tests.builders import term as builders_term
+from tests.cli.serving import APART, OBJECTS, PENDING, QUESTION, configuration, eventually, line_of, ready, serving
 from tests.fakes import PATIENCE, until
 from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections
-from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
+from tests.simulator.plain import pod
 
-OBJECTS = [
-    namespace("default"),
-    node("node-a", "z1"),
-    node("node-b", "z2"),
-    pod("web-1", on="node-a", labels={"app": "web"}),
-]
-APART = pod("web-2", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web")))
 APART["metadata"]["uid"] = "uid-web-2"
-PENDING = [*OBJECTS, APART]  # the pod of the question stands in the scheduler's queue
-QUESTION = {"Pod": APART, "NodeNames": ["node-a", "node-b"]}
-ANNOUNCED = re.compile(r'answering url="(https?://[^"]+)"')
-
-
-@asynccontextmanager
-async def serving(*arguments: str) -> AsyncIterator[tuple[Process, str]]:
-    """An `extender serve` process on a free port, and its URL; ended on leaving if it has not ended itself."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "extender", "serve", "--bind-address", "127.0.0.1:0", *arguments), stderr=PIPE
-    )
-    try:
-        yield process, await url_of(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-async def url_of(process: Process) -> str:
-    return await line_of(process, ANNOUNCED)
-
-
-async def line_of(process: Process, pattern: re.Pattern[str]) -> str:
-    """What the pattern's group finds in the first line of the log that has it."""
-    assert process.stderr
-    seen = ""
-    async with asyncio.timeout(PATIENCE):
-        while line := (await process.stderr.readline()).decode():
-            seen += line
-            if found := pattern.search(line):
-                return found[1]
-    raise AssertionError(f"it ended without {pattern.pattern}:\n{seen}")
 
 
 async def ask(url: str, question: object = QUESTION) -> Any:
     async with aiohttp.ClientSession() as session, session.post(f"{url}/filter", json=question) as answer:
         assert answer.status == 200
         return await answer.json()
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Return once something about another process holds, which can only be asked for."""
-    async with asyncio.timeout(PATIENCE):
-        while not await holds():  # noqa: ASYNC110 (there is no event across processes)
-            await asyncio.sleep(0.01)
 
 
 async def passing(url: str, names: list[str]) -> None:
@@ -103,28 +55,11 @@ async def in_flight(session: aiohttp.ClientSession, url: str) -> None:
     await eventually(reads)
 
 
-async def ready(url: str) -> None:
-    """Return once it says that it is ready."""
-    async with aiohttp.ClientSession() as session:
-
-        async def is_ready() -> bool:
-            return (await session.get(f"{url}/readyz")).status == 200
-
-        await eventually(is_ready)
-
-
 def snapshot(folder: Path) -> str:
     """The objects as kubectl prints them, in a file."""
     path = folder / "cluster.json"
     objects = [found | {"metadata": {"uid": f"uid-{n}"} | found["metadata"]} for n, found in enumerate(OBJECTS)]
     path.write_bytes(orjson.dumps({"kind": "List", "items": objects}))
-    return str(path)
-
-
-def configuration(folder: Path, **sections: object) -> str:
-    """A configuration file; JSON is YAML."""
-    path = folder / "extender.yaml"
-    path.write_text(json.dumps({"apiVersion": API_VERSION, "kind": KIND, **sections}), "utf-8")
     return str(path)
 
 

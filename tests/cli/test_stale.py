@@ -19,7 +19,7 @@ from extender.settings.connections import Kube, Server, WatchSettings
 from extender.simulator.apiserver.kinds import PODS, Target
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.json_objects import JsonObject
-from tests.cli.test_serve import OBJECTS, PENDING, QUESTION, configuration, ready, serving
+from tests.cli.serving import OBJECTS, PENDING, QUESTION, configuration, ready, serving
 from tests.fakes import PATIENCE, until
 from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
 

@@ -12,7 +12,7 @@ import aiohttp
 import orjson
 import pytest
 
-from tests.compose.test_admission import Cluster, enabled, running
+from tests.compose.admission import Cluster, enabled, running
 from tests.deploy.policies.examples import FULL, policy
 from tests.simulator.plain import pod
 

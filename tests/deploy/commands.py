@@ -11,7 +11,7 @@ from extender.doctor.facts import Facts, Finding, Groups, needed_permissions
 from extender.doctor.policies import examine_groups, examine_policies, examine_quotas
 from extender.settings.configuration import Settings
 from tests.deploy.building import ROOT
-from tests.doctor.test_findings import GOOD, diagnose, settings
+from tests.doctor.facts import GOOD, diagnose, settings
 from tests.doctor.test_findings import MISTAKES as WRONG_SERVICES
 from tests.doctor.test_groups import NOW, group
 from tests.doctor.test_policies import MISTAKES as WRONG_POLICIES

@@ -14,7 +14,7 @@ import pytest
 from extender.cli import kubectl
 from extender.cli.main import main
 from extender.simulator.apiserver.kinds import TOPOLOGY_DOMAINS
-from tests.cli.test_doctor import set_up
+from tests.cli.doctor_set_up import set_up
 from tests.deploy.building import CLUSTER_SCOPED, OVERLAYS, ROOT, Json, load_all, overlay, overlay_with
 from tests.deploy.commands import VARIABLES, in_sources, of_doctor, of_runbook
 

@@ -32,8 +32,8 @@ from tests.deploy.building import (
     templates,
     validate,
 )
+from tests.deploy.reading import FOREIGN, POLICY_RESOURCES, declared_calls, trust
 
-FOREIGN = {"Certificate", "Issuer", "PodMonitor"}  # of operators, whose schemas are theirs
 SIDECAR_PATCH = DEPLOY / "overlays" / "sidecar" / "patches" / "kube-scheduler0+strategic.yaml"
 EACH = pytest.mark.parametrize("name", OVERLAYS)
 EACH_DEPLOYED = pytest.mark.parametrize("name", DEPLOYED)
@@ -128,20 +128,6 @@ def all_needed() -> set[tuple[str, str, str]]:
 
 def test_the_roles_grant_what_the_service_needs_and_nothing_more() -> None:
     assert set(rules(built(DEPLOY / "base"), "ClusterRole")) == all_needed()
-
-
-POLICY_RESOURCES = (
-    *("secrets", "endpointslices", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
-    *("podschedulingpolicies", "clusterpodschedulingpolicies", "groupplacements"),
-)
-
-
-def declared_calls(resources: tuple[str, ...] = ()) -> set[tuple[str, str, str]]:
-    return {
-        (each.group, f"{each.resource}/{each.subresource}".rstrip("/"), each.verb)
-        for each in API_CALLS
-        if not resources or each.resource in resources
-    }
 
 
 def granted_calls(documents: list[Json]) -> set[tuple[str, str, str]]:
@@ -354,11 +340,6 @@ def _secrets_in(endpoint: Json) -> list[Json]:
 def settings_of(name: str) -> Settings:
     """The extender's configuration in an overlay."""
     return parse_settings(load(DEPLOY / "overlays" / name / "extender.yaml"))
-
-
-def trust(folder: str, client: str) -> list[str]:
-    """The flags for the files with which the scheduler asks."""
-    return [f"--ca-file={folder}/ca.crt", f"--cert-file={folder}/{client}.crt", f"--key-file={folder}/{client}.key"]
 
 
 @pytest.mark.parametrize(

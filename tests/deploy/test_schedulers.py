@@ -10,7 +10,7 @@ import pytest
 
 from extender.cli.main import main
 from tests.deploy.building import DEPLOY, ROOT, of_kind, overlay, templates
-from tests.deploy.test_manifests import trust
+from tests.deploy.reading import trust
 
 
 def test_several_schedulers_have_the_generated_configurations_and_ask_one_extender(

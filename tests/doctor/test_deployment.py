@@ -10,7 +10,7 @@ from msgspec.structs import replace as changed
 from extender.doctor.deployment import examine_deployment
 from extender.doctor.facts import Deployment, Facts
 from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, Profile, SchedulerLeaderElection
-from tests.doctor.test_findings import GOOD, settings
+from tests.doctor.facts import GOOD, settings
 
 LED = settings(leaderElection={"enabled": True})
 FIRST = KubeSchedulerConfiguration()

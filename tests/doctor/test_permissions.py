@@ -10,7 +10,7 @@ import yaml
 
 from extender.doctor.facts import manifest_of, needed_permissions
 from tests.deploy.building import DEPLOY, load_all
-from tests.doctor.test_findings import settings
+from tests.doctor.facts import settings
 
 READS = {"namespaces", "nodes", "pods"}
 BUDGETS = "poddisruptionbudgets.policy"

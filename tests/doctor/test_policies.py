@@ -12,7 +12,7 @@ from extender.doctor.policies import examine_policies
 from extender.settings.configuration import default_settings
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from tests.deploy.policies.examples import PREFERRED, REQUIRED, policy
-from tests.doctor.test_findings import GOOD, sampled, told
+from tests.doctor.facts import GOOD, sampled, told
 
 KEPT = "WebhookConfiguration placement-extender"
 INVALID = "PodSchedulingPolicy/default/one is invalid"

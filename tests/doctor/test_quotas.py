@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from extender.doctor.policies import examine_quotas
-from tests.doctor.test_findings import GOOD
+from tests.doctor.facts import GOOD
 from tests.quotas import SCOPE, limited, quota
 
 MISTAKES: dict[str, tuple[Any, str, str]] = {

@@ -12,7 +12,7 @@ import yaml
 from extender.doctor.facts import Finding
 from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE, examine_scheduler, read_scheduler
 from extender.settings.configuration import Settings
-from tests.doctor.test_findings import settings
+from tests.doctor.facts import settings
 
 STANZA: dict[str, Any] = {
     "urlPrefix": "http://127.0.0.1:8888",

@@ -12,7 +12,7 @@ from extender.doctor.scheduler_config import examine_scheduler
 from extender.doctor.surroundings import examine_schedulers, unasked_names
 from extender.settings.configuration import Settings
 from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration
-from tests.doctor.test_findings import NOW, settings
+from tests.doctor.facts import NOW, settings
 
 MANY = settings(schedulers="many")
 

@@ -13,7 +13,7 @@ from extender.verbs.dry_run import DryRun, NodeVictims, importance
 from extender.verbs.preempt import Examination, Outcome
 from tests.builders import preempting
 from tests.contenders import cluster, contender_json
-from tests.laws.test_preemption import APPS, PREEMPTOR, carried, clusters, offers
+from tests.laws.preemption_strategies import APPS, PREEMPTOR, carried, clusters, offers
 
 
 @given(clusters(), carried, st.sampled_from(APPS), st.integers(0, 9), st.booleans(), st.data())

@@ -27,8 +27,8 @@ from extender.wire.pods.new_pod import complete_and_check
 from tests.builders import Json, settings
 from tests.explaining import finished, fits
 from tests.laws.cases import case, meets_its_case
+from tests.laws.explain_strategies import requesting_pods, roomy_clusters, with_room
 from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
-from tests.laws.test_explain import requesting_pods, roomy_clusters, with_room
 from tests.strategies import NODE_NAMES, POD_NAMES, Change, nodes, one_of
 
 COOPERATIVE = settings(preemption={"mode": "execute"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,71 +13,31 @@ from extender.model.objects import Object, Pod
 from extender.model.preemption import PreemptionPlan
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
-from extender.verbs.dry_run import DryRun, importance
 from extender.verbs.filter import FilterVerb
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.select_host import find_node_elsewhere
-from tests.builders import asking, preempting, settings, spread, term
-from tests.contenders import budget, cluster, contender, contender_json, stage
+from tests.builders import asking, preempting, settings, term
+from tests.contenders import cluster, contender_json
 from tests.laws.cases import case, meets_its_case
+from tests.laws.preemption_strategies import (
+    APPS,
+    CONSTRAINTS,
+    NAMES,
+    PREEMPTOR,
+    carried,
+    clusters,
+    offers,
+    scheduler_victims,
+)
 
-PREEMPTOR = 10
-NAMES = ("n1", "n2", "n3")
-NODES = [stage("n1", "z1"), stage("n2", "z1"), stage("n3", "z2", cpu=2000)]
-APPS = ("web", "db")
-Standing: TypeAlias = tuple[str, str, int, dict[str, Any], bool, int]
-CONSTRAINTS: list[dict[str, Any]] = [
-    *({"apart": [term(key, app=app)]} for key in ("host", "zone") for app in APPS),
-    {"near": [term("zone", app="db")], "apart": [term("host", app="web")]},
-    {"spreads": [spread("zone", app="web")]},
-    {"spreads": [spread("host", 2, app="web"), spread("zone", 2, app="db")]},
-]
 CONSTRAINTS_ON_DB = [
     each for each in CONSTRAINTS if each in ({"apart": [term(key, app="db")]} for key in ("host", "zone"))
 ]
-UNCONSTRAINED: dict[str, Any] = {}
-
-priorities = st.sampled_from([PREEMPTOR - 3, PREEMPTOR - 2, PREEMPTOR - 1, PREEMPTOR])
-carried = st.sampled_from([UNCONSTRAINED, UNCONSTRAINED, *CONSTRAINTS])
-
-
-def standing_on(*names: str) -> st.SearchStrategy[Standing]:
-    """A pod on one of the nodes: its app, priority, constraints, whether it is going, and when it started."""
-    return st.tuples(
-        st.sampled_from(names), st.sampled_from(APPS), priorities, carried, st.booleans(), st.integers(0, 59)
-    )
 
 
 def in_the_way(fields: dict[str, Any]) -> str:
     """The app whose pods keep a pod with these constraints away from the nodes around them."""
     return "db" if fields in CONSTRAINTS_ON_DB else "web"
-
-
-standing = standing_on(*NAMES)
-budgets = st.lists(
-    st.builds(lambda app, allowed: budget(f"keep-{app}", allowed, app=app), st.sampled_from(APPS), st.integers(0, 2)),
-    max_size=2,
-)
-coming = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(APPS), priorities), max_size=2)
-
-
-@st.composite
-def clusters(draw: st.DrawFn, first: st.SearchStrategy[list[Standing]] | None = None, most: int = 8) -> list[Object]:
-    """Nodes, pods of around the preemptor's priority, budgets, and pods nominated here and there.
-
-    ``first`` are pods that are there in any case; without any a pod on each node.
-    """
-    there = [draw(standing_on(name)) for name in NAMES] if first is None else draw(first)
-    crowd = [*there, *draw(st.lists(standing, max_size=most))]
-    pods = [
-        contender(f"p{i}", on=on, app=app, priority=priority, terminating=going, minute=minute, cpu=1000, **fields)
-        for i, (on, app, priority, fields, going, minute) in enumerate(crowd)
-    ]
-    nominated = [
-        contender(f"c{i}", nominated=on, app=app, priority=priority, cpu=500)
-        for i, (on, app, priority) in enumerate(draw(coming))
-    ]
-    return [*NODES, *pods, *nominated, *draw(budgets)]
 
 
 @st.composite
@@ -173,25 +133,6 @@ def test_a_plan_of_the_filter_works_and_is_minimal(
     assert decision.plan is not None
     assert not decision.result.passed
     check(decision.plan, objects)
-
-
-def offers(asking: dict[str, Any], held: ClusterIndex, data: st.DataObject) -> dict[str, list[str]]:
-    """Candidates by node: those of a scheduler, which decides by node fit alone, or pods of lower priority at random."""
-    if data.draw(st.booleans()):
-        found = [(name, scheduler_victims(asking, held, name)) for name in NAMES]
-        return {name: [each.uid for each in victims] for name, victims in found if victims}
-    lower = [each for each in held.pods.values() if each.node and each.priority < PREEMPTOR]
-    offered: dict[str, list[str]] = {}
-    for each in data.draw(st.lists(st.sampled_from(lower), unique_by=lambda pod: pod.uid)) if lower else []:
-        offered.setdefault(each.node, []).append(each.uid)
-    return offered
-
-
-def scheduler_victims(asking: dict[str, Any], held: ClusterIndex, node: str) -> tuple[Pod, ...]:
-    """The victims by node fit alone, the most important of them first; none where the node does not help or needs none."""
-    pod = preempting(asking, {}).pod
-    found = DryRun(pod, held.view, has_rules=False).on(held.view.known[node], checks_fit=True)
-    return () if found is None else tuple(sorted(found.victims, key=importance))
 
 
 @meets_its_case

@@ -1,11 +1,13 @@
 """Certificates for tests: an authority, a server's files in a folder, and clients as kube-scheduler's TLSConfig makes them."""
 
+import asyncio
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import aiohttp
 import msgspec
+from cryptography import x509
 
 from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
 from extender.settings.connections import Clients, Tls
@@ -68,3 +70,15 @@ class Pki:
 def new_connections(context: ssl.SSLContext) -> aiohttp.ClientSession:
     """A session that makes a connection, and so a handshake, for every request."""
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context, force_close=True))
+
+
+async def shown(url: str, context: ssl.SSLContext) -> str:
+    """The subject of the certificate that a new connection is shown."""
+    _, host, port = url.replace("//", "").split(":")
+    _, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=host)
+    handshake: ssl.SSLObject = writer.get_extra_info("ssl_object")
+    found = handshake.getpeercert(binary_form=True)
+    writer.close()
+    await writer.wait_closed()
+    assert found
+    return x509.load_der_x509_certificate(found).subject.rfc4514_string()

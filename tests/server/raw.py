@@ -86,3 +86,28 @@ def _parsed(head: bytes) -> tuple[int, Mapping[str, str]]:
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.split(": ", 1) for line in lines if line)
     return int(first.split(" ")[1]), {name.lower(): value for name, value in pairs}
+
+
+class Sunk(asyncio.Transport):
+    """A transport that takes everything and sends nothing."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Gone."""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        """Nothing arrives by itself."""
+
+    def resume_reading(self) -> None:
+        """Nothing arrives by itself."""
+
+    def abort(self) -> None:
+        """Nothing is open."""
+
+    def close(self) -> None:
+        """Nothing is open."""

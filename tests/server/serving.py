@@ -26,6 +26,7 @@ from extender.model.answers.shadow import RuleFigures, ShadowDifference, ShadowP
 from extender.model.answers.what_if import NotComputed
 from extender.model.objects import Pod
 from extender.model.preemption import Candidate
+from extender.server.admission import JsonObject
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import Settings
@@ -237,3 +238,19 @@ def app_with(
 ) -> web.Application:
     """An application around given decisions and limits."""
     return make_app(Settings(server=server, kube=kube), decisions, readiness or Switch(), Metrics("1.2.3"), "1.2.3")
+
+
+@dataclass
+class Decisions:
+    """Answers every review with these fields of a response; `seen` are the reviews."""
+
+    response: JsonObject = field(default_factory=lambda: {"allowed": True})
+    problem: Exception | None = None
+    seen: list[JsonObject] = field(default_factory=list)
+
+    async def decide(self, review: JsonObject) -> JsonObject:
+        """The answer that the test has set."""
+        self.seen.append(review)
+        if self.problem is not None:
+            raise self.problem
+        return {**review, "request": None, "response": {"uid": review["request"]["uid"], **self.response}}

@@ -6,7 +6,7 @@ import gzip
 import io
 import logging
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -19,29 +19,13 @@ from extender.settings.connections import Server
 from extender.settings.policies import Webhook
 from extender.telemetry.metrics import Metrics, read_page
 from tests.server.raw import wire
-from tests.server.serving import Switch
+from tests.server.serving import Decisions, Switch
 
 REVIEW: JsonObject = {
     "apiVersion": "admission.k8s.io/v1",
     "kind": "AdmissionReview",
     "request": {"uid": "u-1", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "object": {"spec": {}}},
 }
-
-
-@dataclass
-class Decisions:
-    """Answers every review with these fields of a response; `seen` are the reviews."""
-
-    response: JsonObject = field(default_factory=lambda: {"allowed": True})
-    problem: Exception | None = None
-    seen: list[JsonObject] = field(default_factory=list)
-
-    async def decide(self, review: JsonObject) -> JsonObject:
-        """The answer that the test has set."""
-        self.seen.append(review)
-        if self.problem is not None:
-            raise self.problem
-        return {**review, "request": None, "response": {"uid": review["request"]["uid"], **self.response}}
 
 
 @dataclass

@@ -26,7 +26,7 @@ from extender.settings.connections import Paths, Server
 from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult
 from tests.fakes import PATIENCE, until
 from tests.server.pki import Pki
-from tests.server.raw import Wire, head_of, whole, wire
+from tests.server.raw import Sunk, Wire, head_of, whole, wire
 from tests.server.serving import AGREEABLE, BY_NAMES, app_with
 
 SOON = Duration(0.2)
@@ -170,31 +170,6 @@ async def test_bodies_that_broke_off_or_were_answered_hold_no_memory() -> None:
             assert await answered(url, whole("POST", "/prioritize", padded[: 2**22])) == 200
         after, _ = tracemalloc.get_traced_memory()
     assert after - before < size
-
-
-class Sunk(asyncio.Transport):
-    """A transport that takes everything and sends nothing."""
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Gone."""
-
-    def is_closing(self) -> bool:
-        return False
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        """Nothing arrives by itself."""
-
-    def resume_reading(self) -> None:
-        """Nothing arrives by itself."""
-
-    def abort(self) -> None:
-        """Nothing is open."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 BODY = b"POST /filter HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n"

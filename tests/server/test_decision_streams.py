@@ -25,9 +25,8 @@ from extender.server.v1.decision_streams import DecisionEvents, DecisionStreams
 from extender.settings.connections import Server
 from extender.telemetry.decision_log import DecisionLog
 from tests.fakes import PATIENCE, until
-from tests.server.raw import head_of, whole, wire
+from tests.server.raw import Sunk, head_of, whole, wire
 from tests.server.serving import BY_NAMES, app_with
-from tests.server.test_connections import Sunk
 
 Event = tuple[str, str, Any]  # its id, its name and its data
 

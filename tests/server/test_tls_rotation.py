@@ -12,7 +12,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from cryptography import x509
 
 from extender.certificates.authority import CLIENT, SERVER, Authority
 from extender.model.units import Address
@@ -20,7 +19,7 @@ from extender.server.app import listening
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Server
 from tests.fakes import FakeClock, until
-from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections
+from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections, shown
 from tests.server.serving import BY_NAMES, app_with
 
 
@@ -38,18 +37,6 @@ async def served(tls: ServerTls, pki: Pki) -> AsyncIterator[str]:
 
 def renewed(pki: Pki, number: int = 0) -> None:
     pki.put_server(pki.authority.issue(f"extender-{number}", NOW, 5, SERVER, LOOPBACK))
-
-
-async def shown(url: str, context: ssl.SSLContext) -> str:
-    """The subject of the certificate that a new connection is shown."""
-    _, host, port = url.replace("//", "").split(":")
-    _, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=host)
-    handshake: ssl.SSLObject = writer.get_extra_info("ssl_object")
-    found = handshake.getpeercert(binary_form=True)
-    writer.close()
-    await writer.wait_closed()
-    assert found
-    return x509.load_der_x509_certificate(found).subject.rfc4514_string()
 
 
 @dataclass

@@ -28,7 +28,7 @@ from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import pod_json, term
 from tests.fakes import PATIENCE, until
-from tests.server.raw import Wire, head_of, whole, wire
+from tests.server.raw import Sunk, Wire, head_of, whole, wire
 from tests.server.serving import (
     AGREEABLE,
     BY_NAMES,
@@ -40,7 +40,6 @@ from tests.server.serving import (
     every_candidate,
     scores_by_length,
 )
-from tests.server.test_connections import Sunk
 
 
 async def test_filter_asked_by_names_answers_by_names(aiohttp_client: AiohttpClient) -> None:

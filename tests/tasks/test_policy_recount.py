@@ -15,8 +15,8 @@ from tests.contenders import contender, contender_json
 from tests.fakes import FakeClock, running, until
 from tests.gangs import gated, release_policy
 from tests.policies import policy
+from tests.verbs.placed import db, repelling, web
 from tests.verbs.policed import NODES, Asker
-from tests.verbs.test_placed_under_policies import db, repelling, web
 
 
 @asynccontextmanager

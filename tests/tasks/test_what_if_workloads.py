@@ -24,7 +24,7 @@ from extender.wire.objects.kinds import PODS
 from extender.wire.pods.templates import TRIAL_HASH
 from tests.builders import CONTAINER, Json, index_of, node, node_json, pod, pod_json, spread, taint, term
 from tests.explaining import finished
-from tests.wire.test_given_pods import spoil
+from tests.wire.spoiling import spoil
 
 ROOM: Final = {"cpu": "4", "pods": "9"}
 LABELS: Final = {"app": "web"}

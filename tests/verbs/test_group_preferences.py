@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 import pytest
 
 from extender.model.constraints.labels import HOSTNAME, ZONE
@@ -25,10 +24,10 @@ from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.release.choice import Rest, propose
 from extender.verbs.release.progress import release_patch
-from extender.wire.objects.kinds import PODS
 from tests.builders import PREFERRED, Json, asking, settings, spread, taint, term, weighted
 from tests.contenders import cluster, contender, stage
 from tests.gangs import gated_json
+from tests.verbs.preferring import decoded, prefers
 
 MACHINE = "machine"
 POLICY = "ClusterPodSchedulingPolicy/gangs"
@@ -125,18 +124,9 @@ class Board:
         return max(sorted(names), key=points)
 
 
-def decoded(body: Json) -> Pod:
-    return PODS.decode_object(orjson.dumps(body))
-
-
 def _weight(pod: Pod, node: Node) -> int:
     """Of the preferred node terms that match."""
     return sum(each.weight for each in pod.signature.preferred_nodes if each.term.matches(node.name, node.labels))
-
-
-def prefers(key: str, *values: str, weight: int = 50) -> list[Json]:
-    expressions = [{"key": key, "operator": "In", "values": list(values)}]
-    return [{"weight": weight, "preference": {"matchExpressions": expressions}}]
 
 
 def nodes(count: int, cpu: int = 4, **fields: Any) -> list[Node]:

@@ -26,25 +26,8 @@ from tests.builders import Json, asking, index_of, node, pod_json, settings
 from tests.contenders import contender, contender_json, stage
 from tests.policies import PREFERRED, REQUIRED, policy
 from tests.verbs.admit.reviewing import ask, verb
+from tests.verbs.placed import DB, WEB, db, repelling, web
 from tests.verbs.policed import NODES, Asker, AugmentedAsker
-
-WEB = {"matchLabels": {"app": "web"}}
-DB = {"matchLabels": {"app": "db"}}
-
-
-def repelling(name: str = "lonely", key: str = HOSTNAME, **spec: Any) -> Policy:
-    """A policy for pods of app `db`: no pod of app `web` beside them."""
-    term = {"topologyKey": key, "labelSelector": WEB}
-    return policy(name, affinity={"podAntiAffinity": {REQUIRED: [term]}}, podSelector=DB, **spec)
-
-
-def db(on: str = "na", **fields: Any) -> Pod:
-    """A pod of app `db` that was never injected."""
-    return contender(f"db-{on}", on=on, **{"app": "db"} | fields)
-
-
-def web() -> Json:
-    return contender_json("asking", app="web")
 
 
 def test_a_bound_pod_repels_others_and_lets_them_in_when_it_goes() -> None:

@@ -16,7 +16,7 @@ from extender.index.audit import audit
 from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import HOSTNAME, ZONE
-from extender.model.objects import Node, Object, Pod
+from extender.model.objects import Object, Pod
 from extender.model.rejections import Reason
 from extender.model.release import (
     Domain,
@@ -29,7 +29,6 @@ from extender.model.release import (
     Slot,
     Strategy,
 )
-from extender.settings.configuration import Settings
 from extender.verbs.release import choice
 from extender.verbs.release.choice import Rest, propose, propose_in_steps
 from extender.verbs.slots import placing
@@ -38,44 +37,10 @@ from extender.wire.objects.kinds import PODS
 from tests.builders import settings, spread, taint, term
 from tests.contenders import cluster, contender, stage
 from tests.gangs import gated, gated_json
+from tests.verbs.release_choice import KEY, RACK, SETTINGS, decide, domain, gang, host, on_nodes
 
-KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
 OTHER = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "y")
-RACK = "rack"
 T = TypeVar("T")
-SETTINGS = settings()
-
-
-def host(name: str, zone: str, cpu: int, rack: str = "", **fields: Any) -> Node:
-    """A node with room for so many pods of one CPU each."""
-    return stage(name, zone, cpu=1000 * cpu, labels={RACK: rack} if rack else None, **fields)
-
-
-def gang(count: int, cpu: int = 1, **fields: Any) -> list[Pod]:
-    return [gated(f"p{number}", "x", cpu=1000 * cpu, **fields) for number in range(count)]
-
-
-def decide(
-    index: ClusterIndex,
-    pods: Sequence[Pod],
-    *,
-    siblings: Sequence[Pod] = (),
-    levels: Sequence[Level] | None = None,
-    taken: Sequence[tuple[GroupKey, Sequence[Level]]] = (),
-    settings: Settings = SETTINGS,
-    **release: Any,
-) -> Proposal:
-    spec = ReleaseSpec(**({"topology": (ZONE,)} | release))
-    return propose(Rest(KEY, spec, pods, siblings, levels, taken), index.view, settings)
-
-
-def domain(found: Proposal) -> str:
-    """The values of the levels, and nothing where no domain was found."""
-    return "/".join(level.value for level in found.levels) if found.slots else ""
-
-
-def on_nodes(found: Proposal) -> dict[str, int]:
-    return dict(Counter(slot.node for slot in found.slots))
 
 
 THREE_ZONES: tuple[Object, ...] = (

@@ -10,7 +10,7 @@ from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.release import BroughtToleration, Domain, Level, Strategy
 from tests.builders import Json, term
 from tests.contenders import cluster
-from tests.verbs.test_release_choice import decide, domain, gang, host, on_nodes
+from tests.verbs.release_choice import decide, domain, gang, host, on_nodes
 
 SPOT_TAINT: Json = {"key": "spot", "value": "", "effect": "NoSchedule"}
 SPOT = (BroughtToleration("spot", "Exists", "", "NoSchedule"),)

@@ -14,7 +14,7 @@ from extender.verbs.filter import FilterVerb
 from extender.verbs.slots import exchange
 from tests.builders import PREFERRED, Json, asking, settings, spread, term
 from tests.contenders import cluster, contender_json, stage
-from tests.verbs.test_group_preferences import decoded, prefers
+from tests.verbs.preferring import decoded, prefers
 
 KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
 BOTH_PLACEMENTS = pytest.mark.parametrize("placement", ["decisive", "cooperative"])

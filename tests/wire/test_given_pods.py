@@ -15,6 +15,7 @@ from extender.wire.errors import WireError
 from extender.wire.manifests import decode_manifest, decode_what_if
 from extender.wire.pods.new_pod import complete_and_check
 from tests.builders import CONTAINER, PREFERRED, REQUIRED, Json, matching, spread, term
+from tests.wire.spoiling import spoil
 
 GPU = "nvidia.com/gpu"
 HASH = "pod-template-hash"
@@ -309,24 +310,6 @@ def test_of_many_errors_ten_are_told() -> None:
     spec: Json = {"tolerations": [{"key": "a", "effect": "none"}] * 12}
     with pytest.raises(WireError, match=r"spec.tolerations\[9\].effect: .*; and 2 more errors$"):
         decode_manifest(orjson.dumps(a_pod(**spec)))
-
-
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
-    max_leaves=4,
-)
-
-
-def spoil(obj: Json, draw: st.DrawFn) -> Json:
-    """The object with another value somewhere."""
-    value: Any = obj
-    while True:
-        name = draw(st.sampled_from(sorted(value) if isinstance(value, dict) else range(len(value))))
-        if not value[name] or not isinstance(value[name], dict | list) or draw(st.booleans()):
-            value[name] = draw(anything)
-            return obj
-        value = value[name]
 
 
 @st.composite

@@ -10,7 +10,7 @@ from extender.tasks.endpoints import Endpoint
 from extender.wire.webhook_configurations import OwnPod, differs, mutating_webhooks, target_of, validating_webhooks
 from tests.builders import settings
 from tests.deploy.building import DEPLOY, DEPLOYED, Json, load, of_kind, overlay, overlay_with, rules, validate
-from tests.deploy.test_manifests import FOREIGN, POLICY_RESOURCES, declared_calls
+from tests.deploy.reading import FOREIGN, POLICY_RESOURCES, declared_calls
 
 POLICIES = Settings().policies
 EACH = pytest.mark.parametrize("name", DEPLOYED)

@@ -26,8 +26,8 @@ from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.contenders import contender_json
 from tests.fake_api import never
 from tests.gangs import release_policy
+from tests.tasks.release.quota_scene import QuotaScene, domain
 from tests.tasks.release.scene import POLICY
-from tests.tasks.release.test_quotas import QuotaScene, domain
 
 TEAM = {"team": "a"}
 LISTED = (domain("a", 4), domain("b", 0))

@@ -6,7 +6,7 @@ from typing import Any
 
 from extender.model.release import Domain, GroupSize, WhenNoRoom
 from extender.settings.policies import Release
-from tests.tasks.release.test_quotas import QuotaScene, domain
+from tests.tasks.release.quota_scene import QuotaScene, domain
 
 SHOP = "shop"
 
