@@ -74,7 +74,7 @@ def test_objects_of_a_snapshot_that_do_not_count_are_named_but_not_without_end(
     warn_of_unreadable("all.json", [f"items[{number}]: is odd" for number in range(1_000)])
     told = [record.getMessage() for record in caplog.records]
     assert told[0] == "all.json: skipped: items[0]: is odd"
-    assert told[20:] == ["all.json: 1000 objects skipped, of which 20 are named"]
+    assert told[20:] == ["all.json: 1000 objects skipped; the first 20 are logged"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
