@@ -210,9 +210,9 @@ OTHERS: Final = ("b0", "waits", "made-up")
 
 
 @says(
-    "No pod is deleted that is not bound, or whose priority is not lower than that of the pending pod.",
-    "The victims of a `preempt` request are computed: those of one of its nodes, or of another where none of them helps, of "
-    "which each one is needed.",
+    "A pod is deleted only if it is bound and its priority is lower than the pending pod's.",
+    "The victims of a `preempt` request are computed, for one of its nodes, or for another node if none of its nodes helps. "
+    "Each victim is needed.",
     "A `preempt` request with a victim that is not needed deletes nothing on that node: the candidate is answered unchanged.",
 )
 async def test_of_all_sets_of_victims_only_those_that_are_needed_begin_a_preemption() -> None:
