@@ -1,9 +1,11 @@
-"""Recounts everything from the objects alone and names every difference from the running counts.
+"""Recounts everything from the objects alone, and names every difference from the running counts.
 
-First the tables are compared, pod by pod and signature by signature: the pods on each node, the nodes of the pods of a
-signature, the labels it is filed under, the terms it carries. Then each group is recounted from the signatures that the
-tables name for it, so that a group costs what it holds. No membership and no count is trusted. O(pods + groups) in all.
-Used after every step of the property tests, after the bench, and on the running index.
+1. The tables are compared pod by pod and signature by signature: the pods on each node, the nodes of a signature's
+   pods, the labels that the signature is filed under, the terms that its pods have.
+2. Each group is recounted from the signatures in these tables, so a group costs what it holds.
+
+No membership and no count is trusted. O(pods + groups) in all. Used after every step of the property tests, after the
+bench, and on the running index.
 """
 
 from __future__ import annotations
@@ -43,16 +45,16 @@ Places = tuple[Sequence[int], Sequence[int]]
 
 
 def audit(index: ClusterIndex) -> list[str]:
-    """One line per difference; empty when every count is true and always was. O(pods + groups)."""
+    """One line per difference. Empty if every count is true, and was since the start. O(pods + groups)."""
     repaired = [f"the index had to be rebuilt {times(index.drifts)}"] if index.drifts else []
     return [*repaired, *(line for check in audit_steps(index) for line in check())]
 
 
 def audit_steps(index: ClusterIndex) -> Iterator[Check]:
-    """The audit cut into steps that may be run one at a time, with changes in between.
+    """The audit in steps that may be run one at a time, with changes in between.
 
-    A step takes some pods, nodes, signatures or groups. Those that were deleted before their step are skipped.
-    No table of all pods is copied: of a million that takes 40 ms, and each garbage collection visits the copy.
+    A step takes some pods, nodes, signatures or groups. What is deleted before its step is skipped. No table of all
+    pods is copied, because copying a million takes 40 ms and each garbage collection would visit the copy.
     """
     yield from _pod_steps(index)
     yield partial(_check_assumed, index)
@@ -88,24 +90,24 @@ def _node_steps(index: ClusterIndex) -> Iterator[Check]:
     for many in _slices(numbers, _NODES_ADDED_A_STEP):
         yield partial(carried.add, many)
         yield from [partial(_check_matches, index, matches, many) for matches in index.topology.matches()]
-    for some in _slices(numbers, _NODES_A_STEP):
-        yield partial(_check_nodes, index, some)
+    for numbered in _slices(numbers, _NODES_A_STEP):
+        yield partial(_check_nodes, index, numbered)
 
 
-# -- the tables ---------------------------------------------------------------------------------------------------------
+# -- the tables --------------------------------------------------------------------------------------------------------
 
 
 def _check_pods(index: ClusterIndex, start: int) -> list[str]:
-    """That pods with a node are filed under it and count in the budget of their namespace, and the others among those without.
+    """Checks the pods from a place in the table on, each against its node or against the pods without a node.
 
-    Those with a node count for quotas too. Takes the pods from a place of the table on. If pods before it were deleted
-    meanwhile, some are left to the next round.
+    A pod with a node also counts in the budget of its namespace, and for quotas. If pods before the place were deleted
+    meanwhile, some pods are left to the next round.
     """
     uids = list(part(index.pods, start, _PODS_A_STEP))
     pods = [index.pods[uid] for uid in uids]
-    found = [pod for pod in pods if pod.node]
-    problems = [f"pod {pod.full_name}: is not on {pod.node}" for pod in found if not _is_on_its_node(index, pod)]
-    unheld = [pod for pod in found if not index.namespace_budgets.is_held(pod.signature)]
+    placed = [pod for pod in pods if pod.node]
+    problems = [f"pod {pod.full_name}: is not on {pod.node}" for pod in placed if not _is_on_its_node(index, pod)]
+    unheld = [pod for pod in placed if not index.namespace_budgets.is_held(pod.signature)]
     problems += [f"pod {pod.full_name}: does not count in the budget of its namespace" for pod in unheld]
     missing = [pod for pod in pods if not pod.node and index.unplaced.get(pod.uid) is not pod]
     problems += [f"pod {pod.full_name}: is not among those without a node" for pod in missing]
@@ -119,17 +121,19 @@ def _check_unplaced(index: ClusterIndex, start: int) -> list[str]:
 
 
 def part(table: dict[str, Pod], start: int, size: int) -> Iterable[str]:
-    """Some keys of a dictionary, which is walked from its nearer end: 10 ms for half a million."""
-    left = max(0, len(table) - start)  # none where it has shrunk since the steps were laid out
-    if start <= left:
+    """Some keys of a dictionary. It is walked from its nearer end: 10 ms for half a million."""
+    remaining = max(0, len(table) - start)  # 0 if the table has shrunk since the steps were planned
+    if start <= remaining:
         return islice(table, start, start + size)
-    return islice(reversed(table), max(0, left - size), left)
+    return islice(reversed(table), max(0, remaining - size), remaining)
 
 
 class _Budget:
-    """That a namespace uses what its signatures need together, and that these have pods. O(their constraints).
+    """Checks that a namespace's use equals what its signatures need together, and that these have pods.
 
-    There may be ten thousands of them. A round in which they change between the first step and the last does not compare.
+    O(their constraints).
+
+    There may be ten thousands of signatures. If they change between the first step and the last, nothing is compared.
     """
 
     def __init__(self, index: ClusterIndex, namespace: str) -> None:
@@ -139,7 +143,7 @@ class _Budget:
         self._needs: dict[Hashable, Needs] = {}
 
     def steps(self) -> Iterator[Check]:
-        """One for some signatures each."""
+        """Steps of some signatures each."""
         use = self._index.namespace_budgets.by_namespace.get(self._namespace)
         last = 0 if use is None else max(0, len(use.held) - 1) // _BUDGETED_A_STEP
         for number in range(last + 1):
@@ -151,27 +155,27 @@ class _Budget:
             return []
         if not start:
             self._held = list(use.held)
-        for each in self._held[start : None if is_last else start + _BUDGETED_A_STEP]:
-            key = constraint_set(each)
+        for signature in self._held[start : None if is_last else start + _BUDGETED_A_STEP]:
+            key = constraint_set(signature)
             if key not in self._needs:
-                self._needs[key] = needs_of(each)
+                self._needs[key] = needs_of(signature)
         return self._compare(use) if is_last and list(use.held) == self._held else []
 
     def _compare(self, use: NamespaceUse) -> list[str]:
         name, pods = f"budget of namespace {self._namespace}", self._index.counts.compiler.pods
         problems = [
-            f"{name}: {len(gone)} signatures without a pod {what}"
-            for what, held in (("count", use.held), ("wait", use.waiting))
-            if (gone := [each for each in held if each not in pods])
+            f"{name}: {len(gone)} signatures without a pod {verb}"
+            for verb, held in (("count", use.held), ("wait", use.waiting))
+            if (gone := [signature for signature in held if signature not in pods])
         ]
         needs = self._needs.values()
-        selectors = set().union(*(each.selectors for each in needs))
+        selectors = set().union(*(need.selectors for need in needs))
         problems += [f"{name}: {problem}" for problem in use.overlaps.problems(selectors)]
         true = Amounts(
             len(selectors),
-            len(set().union(*(each.topology_keys for each in needs))),
-            len(set().union(*(each.cross_namespace_terms for each in needs))),
-            sum(each.compile_steps for each in needs),
+            len(set().union(*(need.topology_keys for need in needs))),
+            len(set().union(*(need.cross_namespace_terms for need in needs))),
+            sum(need.compile_steps for need in needs),
         )
         if use.amounts != true:
             problems.append(f"{name}: {use.amounts} in use, should be {true}")
@@ -179,13 +183,13 @@ class _Budget:
 
 
 def _check_assumed(index: ClusterIndex) -> list[str]:
-    """The same of the pods that are assumed on one node."""
-    found = (assumed.pod for assumed in index.assumed.held.values() if assumed.pod.node)
-    return [f"assumed pod {pod.full_name}: is not on {pod.node}" for pod in found if not _is_on_its_node(index, pod)]
+    """`_check_pods` for pods that are assumed on one node."""
+    pods = (assumed.pod for assumed in index.assumed.held.values() if assumed.pod.node)
+    return [f"assumed pod {pod.full_name}: is not on {pod.node}" for pod in pods if not _is_on_its_node(index, pod)]
 
 
 def _check_reserved(index: ClusterIndex) -> list[str]:
-    """That every slot is one of a pod that waits for a node, and that the sums by namespace are right. O(slots)."""
+    """Checks that every slot belongs to a pod that waits for a node, and the sums by namespace. O(slots)."""
     reserved, problems = index.reserved, []
     for node, pods in reserved.by_node.items():
         for uid, pod in pods.items():
@@ -212,17 +216,17 @@ def _is_on_its_node(index: ClusterIndex, pod: Pod) -> bool:
 
 
 def _check_charged(index: ClusterIndex, uids: Iterable[str]) -> list[str]:
-    """That the placed pods with affinity across namespaces count for quotas."""
+    """Checks that placed pods with affinity across namespaces count for quotas."""
     if not index.quotas.settings.enabled:
         return []
-    found = (pod for uid in uids if (pod := index.quotas.placed(uid)) is not None)
-    return [f"pod {pod.full_name}: does not count for quotas" for pod in found if not index.quotas.holds(pod)]
+    placed = (pod for uid in uids if (pod := index.quotas.placed(uid)) is not None)
+    return [f"pod {pod.full_name}: does not count for quotas" for pod in placed if not index.quotas.holds(pod)]
 
 
 class _Carried:
-    """That what nodes offer is added up, and their label keys are known: the terms over all others have no groups.
+    """Checks the sum of what nodes offer, and the label keys that nodes have: terms over other keys have no groups.
 
-    O(nodes × labels). A round in which a node changes between the first step and the last finds nothing out.
+    O(nodes × labels). If a node changes between the first step and the last, nothing is compared.
     """
 
     def __init__(self, index: ClusterIndex) -> None:
@@ -235,11 +239,11 @@ class _Carried:
         """Adds some nodes, and compares after the last."""
         if not numbers[0]:
             self._version = self._topology.version
-        found = [
+        nodes = [
             node for number in numbers if number < len(self._topology.nodes) and (node := self._topology.nodes[number])
         ]
-        add(self._offered, total(node.allocatable for node in found))
-        for node in found:
+        add(self._offered, total(node.allocatable for node in nodes))
+        for node in nodes:
             self._labels.update(node.labels)
         return self._compare() if numbers[-1] >= len(self._topology.nodes) - 1 else []
 
@@ -254,9 +258,9 @@ class _Carried:
 
 
 def _check_nodes(index: ClusterIndex, numbers: Sequence[int]) -> list[str]:
-    """That the pods on some nodes are those of the table or assumed, and are counted there by their signatures.
+    """Checks that pods on some nodes are in the table or assumed there, and are counted by their signatures.
 
-    And that what they request is right, and the room beside them where it is counted.
+    Also checks the sum of their requests, and free room if it is counted.
     """
     problems = index.shares.differences(numbers)
     if index.room is not None:
@@ -289,9 +293,9 @@ def _placed(index: ClusterIndex, key: tuple[PodSignature, bool], number: int) ->
 
 
 def _check_signatures(index: ClusterIndex, signatures: Sequence[SignatureCounts], carriers: Carriers) -> list[str]:
-    """That some signatures are filed where they are looked for, and owners of their terms.
+    """Checks that some signatures are filed where they are looked up, and are owners of their terms.
 
-    Records in ``carriers`` which signatures carry a term, once for each time, for `_check_owned`.
+    Records in ``carriers`` the signatures that have each term, repeated as often as they have it, for `_check_owned`.
     """
     problems = []
     for counts_of_signature in signatures:
@@ -308,11 +312,11 @@ def _check_signatures(index: ClusterIndex, signatures: Sequence[SignatureCounts]
             for _ in range(times)
         ]
         true = Counter(
-            each
-            for each in index.counts.terms.carried_terms(counts_of_signature)
-            if not index.counts.terms.lacks_group(each)
+            term
+            for term in index.counts.terms.carried_terms(counts_of_signature)
+            if not index.counts.terms.lacks_group(term)
         )
-        if Counter((each.role, each.term, each.weight) for each in owners) != true:
+        if Counter((owner.role, owner.term, owner.weight) for owner in owners) != true:
             problems.append(f"{name}: is not counted once for each of its terms")
         for group in owners:
             carriers.setdefault(group, []).append(counts_of_signature)
@@ -320,7 +324,7 @@ def _check_signatures(index: ClusterIndex, signatures: Sequence[SignatureCounts]
 
 
 def _places(index: ClusterIndex) -> Iterator[list[tuple[SignatureCounts, Sequence[int]]]]:
-    """Signatures with nodes that they are counted on, about as many in each part."""
+    """Signatures with the nodes that they are counted on, in parts of about equal size."""
     places: list[tuple[SignatureCounts, Sequence[int]]] = []
     size = 0
     for counts_of_signature in list(index.counts.signatures):
@@ -335,17 +339,19 @@ def _places(index: ClusterIndex) -> Iterator[list[tuple[SignatureCounts, Sequenc
 
 def _check_places(index: ClusterIndex, places: Iterable[tuple[SignatureCounts, Sequence[int]]]) -> list[str]:
     return [
-        f"a signature of {each.signature.namespace}: is counted where its pods are not"
-        for each, numbers in places
-        if _is_kept(index, each)
-        and any(each.nodes.get(number, 0) != _pods_of(index, each, number) for number in numbers)
+        f"a signature of {signature_counts.signature.namespace}: is counted where its pods are not"
+        for signature_counts, numbers in places
+        if _is_kept(index, signature_counts)
+        and any(
+            signature_counts.nodes.get(number, 0) != _pods_of(index, signature_counts, number) for number in numbers
+        )
     ]
 
 
 def _check_anchors(index: ClusterIndex) -> list[str]:
-    """That the label keys by which signatures are found are those that selections anchor on. O(groups)."""
+    """Checks that signatures are filed by exactly the label keys that selections anchor on. O(groups)."""
     selections = [selection for selection, _ in index.counts.selections.acquired()]
-    true = Counter(each.anchor.key for each in selections if each.anchor is not None)
+    true = Counter(selection.anchor.key for selection in selections if selection.anchor is not None)
     running = index.counts.signatures.label_users()
     return [
         f"label {key}: {running.get(key, 0)} selections anchor on it, should be {true[key]}"
@@ -355,7 +361,7 @@ def _check_anchors(index: ClusterIndex) -> list[str]:
 
 
 def _check_matches(index: ClusterIndex, matches: NodeMatches, numbers: Sequence[int]) -> list[str]:
-    """That what is known of nodes for pods that policies hold to some is true."""
+    """Checks the known verdicts on nodes for pods that policies constrain."""
     return [
         f"node {index.topology.names[number]}: is admitted, or is not, against policies"
         for number in matches.wrong(numbers)
@@ -370,15 +376,15 @@ def _pods_of(index: ClusterIndex, counts_of_signature: SignatureCounts, number: 
     )
 
 
-# -- groups, each recounted from the signatures that the tables name for it ---------------------------------------------
+# -- groups, each recounted from the signatures in the tables ----------------------------------------------------------
 
 
 def _group_steps(index: ClusterIndex, carriers: Carriers) -> Iterator[Check]:
-    """One step for some groups, and more for those that count many pods. ``carriers``: the signatures that carry each term, once for each time."""
+    """A step for some groups, and more steps for groups that count many pods. ``carriers``: see `_check_signatures`."""
     large = _Recounts(index)
     for selection, groups in list(index.counts.selections.acquired()):
-        for some in _slices(groups, _GROUPS_A_STEP):
-            yield partial(_check_selected, index, selection, some, large)
+        for several in _slices(groups, _GROUPS_A_STEP):
+            yield partial(_check_selected, index, selection, several, large)
             yield from large.steps()
     for owner in list(index.counts.terms.owned()):
         yield partial(_check_owned, index, owner, carriers, large)
@@ -398,9 +404,10 @@ def _is_kept(index: ClusterIndex, counts_of_signature: SignatureCounts) -> bool:
 
 
 class _Recount:
-    """Counts the pods of one group by the domain of their node: those of a signature as often as it is given.
+    """Counts the pods of one group by the domain of their node. A signature that is given twice counts twice.
 
-    ``counted``: for each signature the numbers of nodes, and its pods on each. O(signatures × their nodes), whatever other nodes there are.
+    ``counted``: for each signature the numbers of nodes, and its pods on each. O(signatures × their nodes), however
+    many nodes the cluster has.
     """
 
     def __init__(self, name: str, group: CountGroup, counted: Sequence[Places], nodes: Sequence[Node | None]) -> None:
@@ -417,13 +424,16 @@ class _Recount:
         return not self._left
 
     def go_on(self, most: int) -> list[str]:
-        """Counts the pods of about so many places, those of one signature at least; the differences after the last."""
+        """Counts the pods of about so many places, at least of one signature.
+
+        Returns the differences after the last.
+        """
         pods: Counter[int] = Counter()
         while self._left and most > 0:
             numbers, counts = self._left.popleft()
             most -= len(numbers)
             pods.update(numbers)
-            if sum(counts) != len(counts):  # mostly a node has one pod of a signature
+            if sum(counts) != len(counts):  # most nodes have one pod of a signature
                 for number, count in zip(numbers, counts, strict=True):
                     pods[number] += count - 1
         self._add(pods)
@@ -447,9 +457,9 @@ class _Recount:
 
 
 class _Recounts:
-    """The groups of one step: they are counted at once where they have few pods, else from a copy, in steps that follow.
+    """The groups of one step. Groups with few pods are counted at once, others from a copy, in steps that follow.
 
-    The copy of a million places takes 15 ms and 16 MB, and counting their pods 400 ms.
+    Copying a million places takes 15 ms and 16 MB; counting their pods takes 400 ms.
     """
 
     def __init__(self, index: ClusterIndex) -> None:
@@ -457,14 +467,14 @@ class _Recounts:
         self._waiting: deque[_Recount] = deque()
 
     def steps(self) -> Iterator[Check]:
-        """Those that are left, each time after the one before has been run."""
+        """The remaining steps. Each must be run before the next is taken."""
         while self._waiting:
             yield self._go_on
 
     def count(self, named: Sequence[tuple[str, CountGroup]], signatures: Iterable[SignatureCounts]) -> list[str]:
-        """The differences of groups that count the same signatures, or nothing yet."""
+        """The differences of groups that count the same signatures; empty if they are counted later."""
         nodes = self._index.topology.nodes
-        counted = [(tuple(each.nodes), tuple(each.nodes.values())) for each in signatures]
+        counted = [(tuple(signature.nodes), tuple(signature.nodes.values())) for signature in signatures]
         size = sum(len(numbers) for numbers, _ in counted)
         if size * len(named) > _PLACES_COUNTED_A_STEP:
             nodes = nodes.copy()
@@ -483,7 +493,7 @@ class _Recounts:
 def _check_selected(
     index: ClusterIndex, selection: Selection, groups: Sequence[SelectedGroup], recounts: _Recounts
 ) -> list[str]:
-    """Some groups of one selection, whose members are found once for all of them."""
+    """Checks some groups of one selection. Their members are looked up once for all of them."""
     kept = [group for group in groups if index.counts.selections.is_acquired(group)]
     if not kept:
         return []
@@ -493,11 +503,11 @@ def _check_selected(
     asleep = [group for group in kept if (group in selection.live) is not bool(group.column.filled)]
     if asleep:
         return [f"{kind} over {group.key.key}{where}: is live, or is not, against what nodes carry" for group in asleep]
-    required = [clause for each in selection.pod_selectors for clause in each.selector.requirements]
+    required = [clause for wanted in selection.pod_selectors for clause in wanted.selector.requirements]
     if selection.anchor is not None and selection.anchor not in required:
         return [f"{kind}{where}: is filed under {selection.anchor}, which its pods need not carry"]
     reachable = index.counts.signatures.reachable(selection.anchor, None)
-    selected = [each for each in reachable if _selects(index, selection, each)]
+    selected = [signature for signature in reachable if _selects(index, selection, signature)]
     named = [(f"{kind} over {group.key.key or 'each node'}{where}", group) for group in kept]
     return recounts.count(named, selected)
 
@@ -505,7 +515,7 @@ def _check_selected(
 def _selects(index: ClusterIndex, selection: Selection, counted: SignatureCounts) -> bool:
     signature = counted.signature
     labels = index.namespaces.labels(signature.namespace)
-    selects = all(each.selects(signature.namespace, signature.labels, labels) for each in selection.pod_selectors)
+    selects = all(wanted.selects(signature.namespace, signature.labels, labels) for wanted in selection.pod_selectors)
     return selects and (selection.counts_terminating or not counted.terminating)
 
 
@@ -515,11 +525,11 @@ def _check_owned(index: ClusterIndex, group: OwnerGroup, carriers: Carriers, rec
     name = f"inverse group ({group.role.value}) over {group.key.key}"
     if index.counts.terms.is_offered(group) is not bool(group.key.filled):
         return [f"{name}: is part of compiled constraints, or is not, against what nodes carry"]
-    noted = [each for each in carriers.get(group, ()) if _is_kept(index, each)]
-    if len(noted) != group.users:  # others have come since
+    noted = [signature for signature in carriers.get(group, ()) if _is_kept(index, signature)]
+    if len(noted) != group.users:  # more signatures have come since
         noted = [
-            each
+            signature
             for counts_of_signature in index.counts.signatures
-            for each in [counts_of_signature] * counts_of_signature.groups.get(group, 0)
+            for signature in [counts_of_signature] * counts_of_signature.groups.get(group, 0)
         ]
     return recounts.count([(name, group)], noted)

@@ -1,10 +1,13 @@
-"""Which topology domains are declared, and which are excluded: by an operator, or because no node of them takes any pod.
+"""Which topology domains are declared, and which are excluded: by an operator, or as none of their nodes takes pods.
 
-A domain is unavailable while it has nodes and none of them takes pods (`Node.unavailable_at`: conditions, taints, cordons). That
-is counted with each change of a node, for the topology keys that policies direct to exclude (`policy_changed`): a node costs O(those
-of its labels that are such keys). It returns at once. What takes time happens in `step`, which a task calls with the time when
-`due` says so, and nowhere else: there a domain that has become unavailable gets its time, and exclusions begin and end. So a
-step is a change like any other, which recordings note, and two indexes with the same changes exclude the same.
+1. A domain is unavailable while it has nodes and none of them takes pods (`Node.unavailable_at`: conditions, taints,
+   cordons).
+2. Each change of a node updates that, for the topology keys that policies direct to exclude (`policy_changed`). It
+   costs O(labels of the node that are such keys).
+3. Times change only in `step`. A task calls it when `due` says so, with the time. There a newly unavailable domain gets
+   its time, and exclusions begin and end.
+4. So a step is a change like any other. Recordings note it, and two indexes with the same changes exclude the same
+   domains.
 """
 
 from __future__ import annotations
@@ -24,14 +27,16 @@ from extender.model.objects import MOST_TOPOLOGY_DOMAINS, Node, TopologyDomains
 from extender.model.policies import Mode, Moment, Policy
 
 _NO_DOMAINS: Final[frozenset[str]] = frozenset()
-_MOST_FREED: Final = 1024  # nodes; who has not asked for longer looks at all of them
-_MOST_KEPT: Final = 256  # answers for a topology key and a duration
+_MOST_FREED: Final = 1024  # nodes; a reader that asks less often must look at all nodes
+_MOST_KEPT: Final = 256  # results, by topology key and duration
 
 
 class DomainExclusion(NamedTuple):
-    """Since when a domain is excluded, in seconds of the Unix epoch. ``by``: who said so; empty where it is unavailable.
+    """Since when a domain is excluded, in seconds of the Unix epoch.
 
-    ``until`` is infinite without an end that is known.
+    ``by``: the reason; empty for an unavailable domain.
+
+    ``until`` is infinite if no end is known.
     """
 
     since: float
@@ -44,11 +49,13 @@ _NONE: Final[Excluded] = {}
 
 
 class DomainsView:
-    """What readers see. ``version`` grows with whatever may change an answer, ``now`` is the time of the last step.
+    """What readers see.
 
-    Subscribers of ``changes`` are told when a domain becomes excluded or returns, and when other domains are declared.
-    ``freed_total`` counts the nodes on which room may have become free, while a policy excludes full domains. ``full`` has what
-    the rule found out about that room, see `rules/excluded_domains.py`.
+    - ``version``: grows with whatever may change a result
+    - ``now``: the time of the last step
+    - ``changes``: notifies when a domain becomes excluded or returns, and when other domains are declared
+    - ``freed_total``: number of nodes where room may have become free, while a policy excludes full domains
+    - ``full``: what the rule has found out about that room, see `rules/excluded_domains.py`
     """
 
     changes: Subscribable
@@ -69,53 +76,60 @@ class DomainsView:
         return self._declared.get(topology_key, _NO_DOMAINS)
 
     def excluded(self, topology_key: str, after: float) -> Excluded:
-        """The domains that are excluded by an operator, or that have been unavailable for so many seconds.
+        """The domains that an operator excludes, or that have been unavailable for so many seconds.
 
         O(1) until something changes, then O(excluded domains).
         """
-        version, found = self._kept.get((topology_key, after), (-1, _NONE))
+        version, excluded = self._kept.get((topology_key, after), (-1, _NONE))
         if version != self.version:
-            found = self._find(topology_key, after)
+            excluded = self._find(topology_key, after)
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            self._kept[topology_key, after] = self.version, found
-        return found
+            self._kept[topology_key, after] = self.version, excluded
+        return excluded
 
     def _find(self, topology_key: str, after: float) -> Excluded:
         tracked, latest = self._tracked.get(topology_key), self.now - after
-        lost = {} if tracked is None else {each: at for each, at in tracked.since.items() if at <= latest}
-        return {each: DomainExclusion(at) for each, at in lost.items()} | self._by_operator.get(topology_key, {})
+        lost = {} if tracked is None else {domain: at for domain, at in tracked.since.items() if at <= latest}
+        return {domain: DomainExclusion(at) for domain, at in lost.items()} | self._by_operator.get(topology_key, {})
 
     def freed_since(self, total: int) -> Sequence[int] | None:
-        """The numbers of nodes that changed, or that pods have left, since so many had; None where they are no longer known."""
+        """The numbers of the nodes that changed, or that pods left, after ``freed_total`` was ``total``.
+
+        None if forgotten.
+        """
         new = self.freed_total - total
         if new > len(self._freed):
             return None
         return list(islice(reversed(self._freed), new)) if new else ()
 
     def names(self, most: int) -> dict[tuple[str, str], DomainExclusion]:
-        """The first excluded domains by topology key and value: unavailable for the shortest time of any policy, or by an operator."""
-        found: dict[tuple[str, str], DomainExclusion] = {}
+        """The first excluded domains by (topology key, value); unavailable ones by the shortest time of a policy."""
+        exclusions: dict[tuple[str, str], DomainExclusion] = {}
         for key in sorted({*self._tracked, *self._by_operator}):
             after = self._tracked[key].after if key in self._tracked else ()
             for domain, why in self.excluded(key, after[0] if after else inf).items():
-                if len(found) == most:
-                    return found
-                found[key, domain] = why
-        return found
+                if len(exclusions) == most:
+                    return exclusions
+                exclusions[key, domain] = why
+        return exclusions
 
     def counts(self) -> dict[str, int]:
-        """How many domains are excluded, by why: ``unavailable`` for the shortest time of any policy, or ``operator``."""
+        """How many domains are excluded: ``operator``; ``unavailable``: for the shortest time of a policy."""
         by_operator = sum(map(len, self._by_operator.values()))
-        lost = sum(sum(at + each.after[0] <= self.now for at in each.since.values()) for each in self._tracked.values())
+        lost = sum(
+            sum(at + tracked.after[0] <= self.now for at in tracked.since.values())
+            for tracked in self._tracked.values()
+        )
         return {"unavailable": lost, "operator": by_operator}
 
 
 class _Tracked:
     """The nodes of one topology key by domain, and how many of them take pods.
 
-    ``since`` has the domains that are unavailable with the time from which on, ``new`` those without one yet, and whether one
-    was available before. ``after`` has the durations of the policies, sorted.
+    - ``since``: since when each unavailable domain is unavailable
+    - ``new``: unavailable domains without such a time yet, and whether each was available before
+    - ``after``: the durations in policies, sorted
     """
 
     __slots__ = ("after", "new", "nodes", "since", "usable", "uses")
@@ -129,7 +143,7 @@ class _Tracked:
         self.after: list[float] = []
 
     def count(self, domain: str, sign: int, *, is_usable: bool) -> float | None:
-        """Adds a node or takes it away; returns since when the domain was unavailable where it is not any more. O(1)."""
+        """Adds or removes a node. If that makes its domain available, returns since when it was unavailable. O(1)."""
         was_usable = self.usable[domain] > 0
         self.nodes[domain] += sign
         self.usable[domain] += sign * is_usable
@@ -146,15 +160,15 @@ class _Tracked:
 
     def next_after(self, now: float) -> float:
         """When the next exclusion begins. O(unavailable domains × log(durations))."""
-        found = inf
+        earliest = inf
         for at in set(self.since.values()):
             place = bisect_right(self.after, now - at)
             if place < len(self.after):
-                found = min(found, at + self.after[place])
-        return found
+                earliest = min(earliest, at + self.after[place])
+        return earliest
 
     def begins(self, before: float, now: float) -> bool:
-        """Whether any exclusion begins between two times."""
+        """Whether any exclusion begins between these times."""
         return any(
             bisect_right(self.after, now - at) > bisect_right(self.after, before - at)
             for at in set(self.since.values())
@@ -176,10 +190,13 @@ class DomainTable(DomainsView):
         self._is_unapplied = False  # exclusions of objects that wait for a step
         self._earlier: dict[tuple[str, str], float] = {}  # times from a recording, of keys that are not tracked yet
 
-    # -- changes --------------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def change(self, new: TopologyDomains, *, is_gone: bool) -> bool:
-        """Sets or removes an object; False where nothing changed. What it excludes begins with the next step. O(domains of `used`)."""
+        """Sets or removes an object; False if nothing changed. Its exclusions begin with the next step.
+
+        O(domains of `used`).
+        """
         if (None if is_gone else new) == self.objects.get(new.name):
             return False
         if is_gone:
@@ -187,78 +204,81 @@ class DomainTable(DomainsView):
         else:
             self.objects[new.name] = new
         declared: dict[str, set[str]] = {}
-        for each in self.used():
-            declared.setdefault(each.topology_key, set()).update(each.domains)
-        self._declared = {key: frozenset(found) for key, found in declared.items()}
+        for obj in self.used():
+            declared.setdefault(obj.topology_key, set()).update(obj.domains)
+        self._declared = {key: frozenset(domains) for key, domains in declared.items()}
         self._end_exclusions()
         self._is_unapplied = True
         self._changed()
         return True
 
     def used(self) -> list[TopologyDomains]:
-        """The first objects by name, which alone are read: each change looks at all of them."""
+        """The first objects by name. Others are ignored, because each change visits all that are used."""
         return [self.objects[name] for name in sorted(self.objects)[:MOST_TOPOLOGY_DOMAINS]]
 
     def _end_exclusions(self) -> None:
-        """Those that no object has any more end at once."""
-        kept = {(each.topology_key, found.domain) for each in self.used() for found in each.excluded}
-        for key, found in list(self._by_operator.items()):
-            left = {domain: each for domain, each in found.items() if (key, domain) in kept}
-            if left:
-                self._by_operator[key] = left
+        """Exclusions that no object has any more end at once."""
+        kept = {(obj.topology_key, excluded.domain) for obj in self.used() for excluded in obj.excluded}
+        for key, exclusions in list(self._by_operator.items()):
+            remaining = {domain: exclusion for domain, exclusion in exclusions.items() if (key, domain) in kept}
+            if remaining:
+                self._by_operator[key] = remaining
             else:
                 del self._by_operator[key]
 
     def policy_changed(self, old: Policy | None, new: Policy | None) -> None:
-        """A policy came, changed or went. O(nodes) for the first that excludes domains of a key, else O(its directives)."""
-        self._direct(new, 1)  # first: a key that both have keeps its times
+        """A policy was added, changed or deleted.
+
+        O(nodes) for the first that excludes domains of a key, else O(directives).
+        """
+        self._direct(new, 1)  # the new policy first, so that a key of both keeps its times
         self._direct(old, -1)
 
     def _direct(self, policy: Policy | None, sign: int) -> None:
         if policy is None or policy.mode is not Mode.ENFORCE or not policy.acts(Moment.SCHEDULING):
             return
-        for each in policy.directives.spread:
-            self._follow_room(sign * each.excludes_full)
-            if each.excludes_after is None:
+        for directive in policy.directives.spread:
+            self._follow_room(sign * directive.excludes_full)
+            if directive.excludes_after is None:
                 continue
-            tracked = self._tracked.get(each.topology_key)
+            tracked = self._tracked.get(directive.topology_key)
             if tracked is None:
-                tracked = self._tracked[each.topology_key] = self._track(each.topology_key)
-            tracked.uses[each.excludes_after] += sign
-            if tracked.uses[each.excludes_after] == sign == 1:
-                insort(tracked.after, each.excludes_after)
-            elif not tracked.uses[each.excludes_after]:
-                del tracked.uses[each.excludes_after]
-                tracked.after.remove(each.excludes_after)
+                tracked = self._tracked[directive.topology_key] = self._track(directive.topology_key)
+            tracked.uses[directive.excludes_after] += sign
+            if tracked.uses[directive.excludes_after] == sign == 1:
+                insort(tracked.after, directive.excludes_after)
+            elif not tracked.uses[directive.excludes_after]:
+                del tracked.uses[directive.excludes_after]
+                tracked.after.remove(directive.excludes_after)
             if not tracked.uses:
-                del self._tracked[each.topology_key]
+                del self._tracked[directive.topology_key]
             self.version += 1
 
     def _follow_room(self, more: int) -> None:
         self.follows_room += more
         if not self.follows_room:
-            self.freed_total += len(self._freed) + 1  # nothing that was found holds any longer
+            self.freed_total += len(self._freed) + 1  # every earlier reader must look at all nodes again
             self._freed.clear()
             self.full.clear()
 
     def freed(self, number: int) -> None:
-        """A node changed, or a pod has left it. O(1)."""
+        """A node changed, or a pod left it. O(1)."""
         self.freed_total += 1
         self._freed.append(number)
 
     def _track(self, key: str) -> _Tracked:
-        found = _Tracked()
+        tracked = _Tracked()
         for node in self._topology.nodes:
             if node is not None and (domain := node.labels.get(key)) is not None:
-                found.count(domain, 1, is_usable=node.unavailable_at is None)
-        found.new = dict.fromkeys(found.new, False)
-        for domain in [each for each in found.new if (key, each) in self._earlier]:
-            found.since[domain] = self._earlier.pop((key, domain))
-            del found.new[domain]
-        return found
+                tracked.count(domain, 1, is_usable=node.unavailable_at is None)
+        tracked.new = dict.fromkeys(tracked.new, False)
+        for domain in [domain for domain in tracked.new if (key, domain) in self._earlier]:
+            tracked.since[domain] = self._earlier.pop((key, domain))
+            del tracked.new[domain]
+        return tracked
 
     def node_changed(self, number: int, old: Node | None, new: Node | None) -> None:
-        """A node came, changed or went, after it has been applied to everything else. O(tracked keys)."""
+        """A node was added, changed or deleted, and all else has been updated. O(tracked keys)."""
         if self.follows_room:
             self.freed(number)
         if not self._tracked:
@@ -267,10 +287,11 @@ class DomainTable(DomainsView):
         for key, tracked in self._tracked.items():
             before = None if old is None else old.labels.get(key)
             after = None if new is None else new.labels.get(key)
-            usable = [each is not None and each.unavailable_at is None for each in (old, new)]
+            usable = [node is not None and node.unavailable_at is None for node in (old, new)]
             if (before, usable[0]) == (after, usable[1]):
                 continue
-            if after is not None:  # first, or a domain with one node that is relabelled in part would be forgotten
+            # The new domain first: relabelled within one domain, its only node would make the domain forgotten.
+            if after is not None:
                 at = tracked.count(after, 1, is_usable=usable[1])
                 returned |= at is not None
             if before is not None:
@@ -283,20 +304,21 @@ class DomainTable(DomainsView):
         self.version += 1
         self.changes.notify(None, None)
 
-    # -- time -----------------------------------------------------------------------------------------------------------
+    # -- time ----------------------------------------------------------------------------------------------------------
 
     def due(self) -> float:
-        """When `step` is to be called next: -inf for at once, inf for never. O(unavailable domains + excluded domains)."""
-        if self._is_unapplied or any(each.new for each in self._tracked.values()):
+        """When `step` must be called next: -inf for now, inf for never. O(unavailable domains + excluded domains)."""
+        if self._is_unapplied or any(tracked.new for tracked in self._tracked.values()):
             return -inf
-        ends = (each.until for found in self._by_operator.values() for each in found.values())
-        return min([inf, *ends, *(each.next_after(self.now) for each in self._tracked.values())])
+        ends = (exclusion.until for exclusions in self._by_operator.values() for exclusion in exclusions.values())
+        return min([inf, *ends, *(tracked.next_after(self.now) for tracked in self._tracked.values())])
 
     def step(self, now: float, jumped: float = 0.0) -> None:
-        """Applies a time, in seconds of the Unix epoch. O(nodes) where domains are new that were never available, else O(domains).
+        """Applies a time, in seconds of the Unix epoch. O(domains), or O(nodes) if new domains were never available.
 
-        ``jumped``: so many seconds of the time since the last step have not passed, as the clock was set. What has been measured is
-        moved by as many, so that domains are unavailable for as long as before. Without it the time never goes back.
+        ``jumped``: how many seconds of the time since the last step have not really passed, because the clock was set.
+        Measured times are moved by as many, so that domains stay unavailable for as long as before. Otherwise time
+        never goes back.
         """
         if not jumped:
             now = max(now, self.now)
@@ -310,24 +332,26 @@ class DomainTable(DomainsView):
             yield from ((key, domain, at + seconds) for domain, at in tracked.since.items())
 
     def _times(self, now: float) -> Iterator[tuple[str, str, float]]:
-        """Since when domains are unavailable that have no time yet: those that were available from now on, else by their nodes."""
-        unknown = {key: {each for each, was in found.new.items() if not was} for key, found in self._tracked.items()}
-        unknown = {key: found for key, found in unknown.items() if found}
+        """Since when each new unavailable domain is unavailable: now, or if it never was available, by its nodes."""
+        unknown = {
+            key: {domain for domain, was in tracked.new.items() if not was} for key, tracked in self._tracked.items()
+        }
+        unknown = {key: domains for key, domains in unknown.items() if domains}
         latest: dict[tuple[str, str], float] = {}
         for node in self._topology.nodes if unknown else ():
             if node is None or node.unavailable_at is None:
                 continue
-            for key, found in unknown.items():
+            for key, domains in unknown.items():
                 domain = node.labels.get(key)
-                if domain in found:
+                if domain in domains:
                     latest[key, domain] = max(latest.get((key, domain), 0.0), node.unavailable_at)
         for key, tracked in self._tracked.items():
-            yield from ((key, each, min(now, latest.get((key, each), now))) for each in tracked.new)
+            yield from ((key, domain, min(now, latest.get((key, domain), now))) for domain in tracked.new)
 
     def restore(self, now: float, times: Iterable[tuple[str, str, float]]) -> None:
-        """Applies a step that was noted: a topology key, a domain and a time for each domain that is unavailable from then on."""
+        """Applies a recorded step: (topology key, domain, time) for each domain that became unavailable."""
         before, self.now = self.now, now
-        is_changed = any(each.begins(before, self.now) for each in self._tracked.values())
+        is_changed = any(tracked.begins(before, self.now) for tracked in self._tracked.values())
         for key, domain, at in times:
             tracked = self._tracked.get(key)
             if tracked is None:
@@ -343,29 +367,34 @@ class DomainTable(DomainsView):
             self.changes.notify(None, None)
 
     def _apply_exclusions(self) -> bool:
-        """Begins and ends what operators exclude; whether any did. Of two objects that exclude a domain the later end holds."""
-        found: dict[str, dict[str, DomainExclusion]] = {}
+        """Begins and ends exclusions of operators; returns whether any did.
+
+        Of two objects with a domain the later end counts.
+        """
+        exclusions: dict[str, dict[str, DomainExclusion]] = {}
         for obj in self.used():
-            for each in obj.excluded:
-                until = inf if each.until is None else each.until
-                here = found.setdefault(obj.topology_key, {})
-                already = here.get(each.domain)
+            for excluded in obj.excluded:
+                until = inf if excluded.until is None else excluded.until
+                here = exclusions.setdefault(obj.topology_key, {})
+                already = here.get(excluded.domain)
                 if until > self.now and (already is None or until > already.until):
-                    by = each.reason or f"TopologyDomains {obj.name}"
-                    here[each.domain] = DomainExclusion(self.now if each.since is None else each.since, by, until)
-        found = {key: here for key, here in found.items() if here}
+                    by = excluded.reason or f"TopologyDomains {obj.name}"
+                    here[excluded.domain] = DomainExclusion(
+                        self.now if excluded.since is None else excluded.since, by, until
+                    )
+        exclusions = {key: here for key, here in exclusions.items() if here}
         before = {key: here.keys() for key, here in self._by_operator.items()}
-        is_changed = before != {key: here.keys() for key, here in found.items()}
-        self._by_operator = found
+        is_changed = before != {key: here.keys() for key, here in exclusions.items()}
+        self._by_operator = exclusions
         return is_changed
 
     def times(self) -> DomainTimes:
-        """The state as a change, for a recording."""
-        found = ((key, each, at) for key, tracked in self._tracked.items() for each, at in tracked.since.items())
-        return DomainTimes(self.now, tuple(found))
+        """The state as a change; for a recording."""
+        times = ((key, domain, at) for key, tracked in self._tracked.items() for domain, at in tracked.since.items())
+        return DomainTimes(self.now, tuple(times))
 
     def wrong_counts(self) -> list[str]:
-        """What a recount finds different, for the audit. O(nodes × tracked keys)."""
+        """The differences from a recount; for the audit. O(nodes × tracked keys)."""
         return [
             f"topology key {key}: the nodes of domains, or those that take pods, are counted wrongly"
             for key, tracked in self._tracked.items()

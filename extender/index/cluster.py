@@ -1,6 +1,6 @@
-"""The index: joins the rooms, and applies each change to them in a fixed order.
+"""The index: joins its tables, and applies each change to them in a fixed order.
 
-Only tasks and the simulation write, through ``upsert`` and ``delete``; rules, verbs and the server are given ``view``.
+Only tasks and the simulator write, through ``upsert`` and ``delete``. Rules, verbs and the server get ``view``.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _POLICIES: Final = Policies()
 
 
 class ClusterIndex:
-    """Pods, nodes, namespaces, workloads, budgets, policies and quotas with every count that rules and verbs read.
+    """Pods, nodes, namespaces, workloads, budgets, policies and quotas, with every count that rules and verbs read.
 
-    ``drifts`` counts how often the counts had to be rebuilt. ``assume`` is that of `AssumedPods`.
+    ``drifts``: how often the counts had to be rebuilt. ``assume``: see `AssumedPods`.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class ClusterIndex:
         holds_to_domains: bool = True,
         shadow: Rules | None = None,
     ) -> None:
-        """``counted``: what the rules count. ``policies``: how many act, and the pods that are exempt.
+        """``counted``: what the rules count. ``policies``: how many act, and which pods are exempt.
 
-        ``counts_room``: the rules count free resources, as several schedulers place pods. ``holds_to_domains``: pods without the gate
-        of a policy are held to its domains. ``shadow``: the rules of decisions that
-        are only compared, see `ClusterView.shadow_compiled`.
+        - ``counts_room``: the rules count free resources, because several schedulers place pods
+        - ``holds_to_domains``: pods without a policy's gate may go to the policy's domains only
+        - ``shadow``: rules for decisions that are only compared, see `ClusterView.shadow_compiled`
         """
         self.drifts = 0
         self.journal = ChangeJournal()
         self.pods: dict[str, Pod] = {}
-        self.unplaced: dict[str, Pod] = {}  # those of them that the watch shows without a node
+        self.unplaced: dict[str, Pod] = {}  # the pods of `pods` without a node
         self.namespaces = Namespaces()
         self.workloads = Workloads()
         self.budgets = Budgets()
@@ -87,7 +87,7 @@ class ClusterIndex:
         self.policies = PolicyTable(policies)
         self.placements = Placements()
         self.pod_changes = PodSubscribers()
-        self.room_changes: Subscribers[str] = Subscribers()  # nodes that changed or that a pod has left
+        self.room_changes: Subscribers[str] = Subscribers()  # nodes that changed or that a pod left
         self.topology = Topology()
         self.domains = DomainTable(self.topology, self.journal)
         self.policies.changes.subscribe(lambda change: self.domains.policy_changed(change.old, change.new))
@@ -122,7 +122,7 @@ class ClusterIndex:
             self.policies,
             policies.exempt,
         )
-        # None where quotas are disabled: then no event of a pod costs a call.
+        # None if quotas are disabled, so that events of pods cost no call.
         self._observe = self.quotas.observe if quota.enabled else None
         self.assumed = AssumedPods(
             self.pods,
@@ -158,16 +158,16 @@ class ClusterIndex:
         self.quotas.rebuild()
 
     def upsert(self, obj: Object) -> bool:
-        """Applies an object as it is now; False where nothing that we read has changed."""
+        """Applies an object as it is now; False if nothing has changed that we read."""
         try:
             return self._change(obj, obj)
         except IndexDriftError:
             self.rebuild()
-            self._change(obj, obj)  # the drift may have interrupted it
+            self._change(obj, obj)  # again, because the drift may have interrupted it
             return True
 
     def delete(self, obj: Object) -> bool:
-        """Applies the deletion of an object; False where it was not there."""
+        """Applies the deletion of an object; False if it was not there."""
         try:
             return self._change(obj, None)
         except IndexDriftError:
@@ -176,7 +176,7 @@ class ClusterIndex:
             return True
 
     def _change(self, obj: Object, new: Object | None) -> bool:
-        """Applies an object of any kind. ``new`` is the object itself, or None where it is deleted."""
+        """Applies an object of any kind. ``new``: the object itself, or None if it is deleted."""
         if self.journal.note is not None and not isinstance(obj, Pod):
             self.journal.note(ObjectChange(obj, new is None))
         match obj:
@@ -211,24 +211,39 @@ class ClusterIndex:
         return self.policies.version != before
 
     def _change_pod(self, uid: str, new: Pod | None) -> bool:
+        # The order of the steps matters:
+        #
+        # 1. The table of pods comes first, because the following tables look pods up there.
+        # 2. The assumption ends before the recount, because the recount replaces what counted for the pod so far.
+        # 3. Quotas and subscribers come last, because they read the other tables.
+        #
+        # Each condition skips a table that the event cannot change. Most events change only a status. They cost the
+        # comparison, step 1, and the look-ups of the conditions.
         old = self.pods.get(uid)
         if old == new:
             return False
         if self.journal.note is not None and (changed := new or old) is not None:
             self.journal.note(ObjectChange(changed, new is None))
         self._hold(uid, old, new)
+        # A pod that is bound or deleted waits for no requeue.
         if (new is None or new.node) and self.rejected.held:
             self.rejected.discard(uid)
         ended = self.assumed.observe(uid, old, new)
+        # What counted so far: the pod of the watch, or the assumed pod, which counts on its node with the labels of
+        # then.
         counted = old if ended is None else ended.pod
         if (new is not None and new.node) or (counted is not None and counted.node):
             self._recount(counted, new)
+        # Pods by signature: only if the pod comes or goes, changes its signature, or gets its node.
         if old is None or new is None or old.signature is not new.signature or (new.node and not old.node):
             self._change_signature(old, new)
+        # Nominations: by its status, or by a plan in memory.
         if uid in self.nominations.concerned or (new is not None and new.nominated_node):
             self.nominations.change(uid, new)
+        # Slots and groups of gated pods.
         if uid in self.reserved.held or _has_gating(old, new) or uid in self.gated.records:
             self._change_release(uid, old, new)
+        # An assumed pod is bound: if it was never gated by us, it is charged to the quota of a domain from now on.
         if ended is not None and new is not None and new.node and self.gated.domain_policies:
             self.gated.adopt(new)
         if self._observe is not None and (changed := new or old) is not None:
@@ -249,14 +264,14 @@ class ClusterIndex:
             shrink(self.unplaced)
 
     def _notify(self, uid: str, old: Pod | None, new: Pod | None, ended: Assumed | None) -> None:
-        """Calls the subscribers, after every count is true."""
+        """Calls the subscribers, after all counts are updated."""
         if ended is not None:
             self.assumed.tell_end(ended, new)
         if uid in self.pod_changes.by_uid:
             self.pod_changes.notify(uid, old, new)
 
     def _change_release(self, uid: str, old: Pod | None, new: Pod | None) -> None:
-        """Applies a change of a pod that is, or was, released with a group or waits for it."""
+        """Applies a change of a pod that has a slot, waits to be released, or was released."""
         if uid in self.reserved.held:
             if new is not None and new.node:
                 self._move_slot(uid, new.node)
@@ -264,14 +279,14 @@ class ClusterIndex:
         self.gated.change(uid, old, new)
 
     def _move_slot(self, uid: str, node: str) -> None:
-        """A pod that has a slot counts on a node now."""
+        """A pod with a slot counts on a node now."""
         number = self.topology.known.get(node)
         self.reserved.follow(uid, node, () if number is None else self.nodes.pods_on(number))
 
     def _change_signature(self, old: Pod | None, new: Pod | None) -> None:
-        """Counts the pods of each signature, placed or not: constraints of signatures without a pod are idle.
+        """Counts the pods of each signature, placed or not. Constraints of a signature without a pod are idle.
 
-        One with a pod on a node counts in the budget of its namespace.
+        A signature with a pod on a node counts in the budget of its namespace.
         """
         count_pod = self.counts.count_pod
         if new is not None:
@@ -284,8 +299,10 @@ class ClusterIndex:
     def _recount(self, old: Pod | None, new: Pod | None) -> None:
         """Counts a pod as it is now, in place of what counted for it so far. O(groups whose count changes).
 
-        Most events change nothing that is counted: a pod that was assumed on its node is bound to it, or its status
-        changes. Then it costs no group anything, and what was decided by their counts stays valid.
+        1. Same node, and equal for a preemption: the signature is replaced. That costs only groups that count one of
+           the two signatures differently. Most events are such: an assumed pod is bound to its node, or a status
+           changes. Then no version grows, and decisions that were made by it stay valid.
+        2. Otherwise the pod is removed from its old node and added to its new node.
         """
         if old is not None and new is not None and old.node == new.node and _is_same_victim(old, new):
             number = self.topology.number(new.node)
@@ -299,7 +316,8 @@ class ClusterIndex:
             self._count(new, 1)
 
     def _count(self, pod: Pod, sign: int) -> None:
-        """Adds a pod to its node or removes it: one path with a sign. O(groups that count it)."""
+        """Adds a pod to its node or removes it, by ``sign``. O(groups that count it)."""
+        """Neither a node nor a pod uses the number now."""
         topology = self.topology
         number = topology.number(pod.node)
         self.counts.signatures.put(pod.signature, pod.terminating, number, sign)
@@ -343,18 +361,21 @@ class ClusterIndex:
 
     @property
     def unwatched_changes(self) -> tuple[Subscribable, ...]:
-        """The sources of changes of claims that may help a rejected pod and that the scheduler does not watch."""
+        """Changes of claims that may let a rejected pod pass and that the scheduler does not watch."""
         return (self.assumed.unconfirmed,)
 
     def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
-        """A plan for the pod is being executed: it counts as nominated there until `release_nomination`. ``victims`` are UIDs."""
+        """A plan for the pod is executed: it counts as nominated there until `release_nomination`.
+
+        ``victims`` are UIDs.
+        """
         if self.journal.note is not None:
             self.journal.note(Nomination(pod, node, tuple(sorted(victims))))
         self.nominations.nominate_in_memory(pod, node, victims)
         self._observe_claim(pod.uid)
 
     def release_nomination(self, uid: str) -> None:
-        """The pod counts as nominated where its status says; the plan is not over."""
+        """The pod counts as nominated where its status says. The plan continues."""
         if self.journal.note is not None:
             self.journal.note(NominationRelease(uid))
         self.nominations.release_nomination(uid)
@@ -391,12 +412,12 @@ class ClusterIndex:
 
 
 def _has_gating(old: Pod | None, new: Pod | None) -> bool:
-    """Whether the groups of gated pods may be concerned; most pods are never gated."""
+    """Whether the groups of gated pods may change. Most pods are never gated."""
     return (new is not None and new.gating is not None) or (old is not None and old.gating is not None)
 
 
 def _is_same_victim(old: Pod, new: Pod) -> bool:
-    """Whether the dry run of a preemption takes both alike. If not, what it found must not stay valid."""
+    """Whether the dry run of a preemption treats both alike. If not, its results must not stay valid."""
     return (
         old.terminating == new.terminating
         and old.priority == new.priority

@@ -1,8 +1,8 @@
-"""Placed pods with affinity across namespaces, and the nodes that they close to others, by namespace: for metrics.
+"""Placed pods with affinity across namespaces, and the nodes that they close to others, by namespace; for metrics.
 
-The pods are those that a quota of the scope CrossNamespacePodAffinity would count (KEP-2249), whether there is one or not. Read
-from what the index keeps anyway, so no event of a pod costs more. Where a million pods have such affinity that takes seconds,
-so it is done in steps.
+These are the pods that a quota of the scope CrossNamespacePodAffinity would count (KEP-2249), even if there is none.
+Read from existing tables, so no event of a pod costs more. For a million such pods it takes seconds, so it is done in
+steps.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NODES_A_STEP: Final = 2000  # of signatures, at 0.3 µs
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """``pods``: placed and assumed pods of the namespaces with most, and of all others together.
+    """``pods``: placed and assumed pods of the namespaces with most, and the sum for all others.
 
-    ``closed_nodes``: the nodes that required anti-affinity of a namespace closes to pods of others, for the namespaces with
-    most. A term counts if it can reach another namespace, whether it selects any pod there now or not.
+    ``closed_nodes``: how many nodes a namespace's required anti-affinity closes to pods of other namespaces, for the
+    namespaces with most. A term counts if it can reach another namespace, even if it selects no pod there now.
     """
 
     pods: Mapping[str, float] = field(default_factory=lambda: {OTHERS: 0.0})
@@ -34,7 +34,7 @@ class Crossing:
 
 
 def measure_crossing(index: ClusterIndex) -> Generator[None, None, Crossing]:
-    """Returns it after steps of a millisecond. O(their signatures × nodes); changes in between may or may not be in it."""
+    """Returns it after steps of a millisecond. O(signatures × nodes). Changes in between may or may not be included."""
     pods, closed = dict[str, float](), dict[str, float]()
     for name in _namespaces(index):
         domains: dict[str, set[int]] = {}
@@ -47,20 +47,20 @@ def measure_crossing(index: ClusterIndex) -> Generator[None, None, Crossing]:
 
 
 def count_crossing(index: ClusterIndex) -> Crossing:
-    """The same, at once."""
+    """`measure_crossing` in one step."""
     steps = measure_crossing(index)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            found: Crossing = end.value
-            return found
+            crossing: Crossing = end.value
+            return crossing
 
 
 def _measure_namespace(
     index: ClusterIndex, namespace: str, domains: dict[str, set[int]]
 ) -> Generator[None, None, float]:
-    """Returns the pods of a namespace, and adds to ``domains`` by topology key those that they close."""
+    """Returns how many pods a namespace has. Adds the domains that they close to ``domains``, by topology key."""
     pods = looked = 0
     for signature, nodes in _placed(index, namespace):
         pods += sum(nodes.values())
@@ -81,24 +81,27 @@ def _namespaces(index: ClusterIndex) -> list[str]:
     return [name for name, use in index.namespace_budgets.by_namespace.items() if use.crossing]
 
 
-def _most(found: Mapping[str, float]) -> dict[str, float]:
-    return {name: found[name] for name in nlargest(MOST_SHOWN, found, key=found.__getitem__)}
+def _most(numbers: Mapping[str, float]) -> dict[str, float]:
+    return {name: numbers[name] for name in nlargest(MOST_SHOWN, numbers, key=numbers.__getitem__)}
 
 
 def _placed(index: ClusterIndex, namespace: str) -> Iterator[tuple[PodSignature, Mapping[NodeNumber, int]]]:
-    """The signatures with placed pods, with these by node number; terminating pods keep others away too."""
+    """The signatures with placed pods, and the pods by node number.
+
+    Terminating pods included: they keep others away too.
+    """
     use = index.namespace_budgets.by_namespace.get(namespace)
     for signature in () if use is None else tuple(use.crossing):
         for terminating in (False, True):
-            found = index.counts.signatures.find(signature, terminating=terminating)
-            if found is not None and found.nodes:
-                yield signature, found.nodes
+            counts = index.counts.signatures.find(signature, terminating=terminating)
+            if counts is not None and counts.nodes:
+                yield signature, counts.nodes
 
 
 def _closed(index: ClusterIndex, domains: Mapping[str, set[int]]) -> int:
-    """How many nodes are in these domains by topology key."""
+    """How many nodes are in these domains."""
     keys = {name: index.view.key(name).nodes_in for name in domains}
-    if len(keys) == 1:  # domains of one key have no node in common
+    if len(keys) == 1:  # no node is in two domains of a key
         ((name, nodes_in),) = keys.items()
         return sum(len(nodes_in.get(domain, ())) for domain in domains[name])
     return len(

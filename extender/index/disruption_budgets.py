@@ -1,6 +1,6 @@
 """Disruption budgets, and which of them protect a pod.
 
-Budgets are objects of tenants, in any number and with selectors of any size. So they are found by the labels that their
+Tenants may write any number of budgets, with selectors of any size. So budgets are looked up by the labels that their
 selectors require, once for all pods of a signature, and what is read for a signature is bounded.
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/
 """
@@ -16,15 +16,16 @@ from extender.index.counts.selector_index import SelectorIndex
 from extender.model.objects import DisruptionBudget, Pod, PodSignature
 
 MOST_READ: Final = 128
-"""What is read of disruption budgets for the labels of one pod: requirements of selectors, and their values."""
+"""How much of disruption budgets is read for the labels of one pod: requirements of selectors, and their values."""
 MOST_BUDGETS: Final = 16
-"""How many budgets that select a pod are read: the Eviction API refuses a pod that more than one selects."""
+"""How many budgets that select a pod are read. The Eviction API refuses a pod that more than one budget selects."""
 
 
 class Budgets:
     """Disruption budgets by the labels that their selectors require. ``version`` grows with every change.
 
-    Which budgets select the pods of a signature is found once, and again after a selector of the namespace has changed.
+    The budgets that select a signature's pods are looked up once, and again after a change of selectors in the
+    namespace.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class Budgets:
         self._selecting: WeakKeyDictionary[PodSignature, tuple[int, tuple[str, ...] | None]] = WeakKeyDictionary()
 
     def change(self, key: str, new: DisruptionBudget | None) -> bool:
-        """Applies a budget as it is now, None where it is deleted; False where nothing has changed. O(selector)."""
+        """Applies a budget as it is now (None: deleted); False if nothing has changed. O(selector)."""
         old = self.objects.get(key)
         if old == new:
             return False
@@ -44,7 +45,7 @@ class Budgets:
         if new is not None:
             self.objects[key] = new
         if old is not None and new is not None and old.selector == new.selector:
-            return True  # the status changes with each disruption
+            return True  # only the status changed, as with each disruption
         if old is not None:
             self._changes[old.namespace] += 1
             self._filed.discard(key, old.selector.anchor(), (old.namespace,))
@@ -54,11 +55,11 @@ class Budgets:
             return True
         self._changes[new.namespace] += 1
         self._filed.file(key, new.selector.anchor(), (new.namespace,))
-        self._costs[key] = 1 + sum(1 + len(each.values) for each in new.selector.requirements)
+        self._costs[key] = 1 + sum(1 + len(requirement.values) for requirement in new.selector.requirements)
         return True
 
     def protecting(self, pod: Pod) -> tuple[Sequence[DisruptionBudget] | None, int]:
-        """The budgets that the pod's removal uses up, and what was read for that; None where that is too much to be read.
+        """The budgets that the pod's removal uses up, and how much was read for it. None: too much to be read.
 
         O(`MOST_READ`) for the first pod of a signature, else O(`MOST_BUDGETS`).
         """
@@ -70,18 +71,18 @@ class Budgets:
             known = self._selecting[signature] = changes, keys
         if known[1] is None:
             return None, read
-        found = [self.objects[key] for key in known[1]]
-        return [each for each in found if pod.name not in each.disrupted], read + len(found)
+        budgets = [self.objects[key] for key in known[1]]
+        return [budget for budget in budgets if pod.name not in budget.disrupted], read + len(budgets)
 
     def _find(self, signature: PodSignature) -> tuple[tuple[str, ...] | None, int]:
-        found, read = list[str](), 0
+        keys, read = list[str](), 0
         for key in self._filed.candidates(signature.namespace, signature.labels):
             read += self._costs[key]
             if read > MOST_READ:
                 return None, MOST_READ
             if self.objects[key].selector.matches(signature.labels):
-                found.append(key)
-        return (None if len(found) > MOST_BUDGETS else tuple(found)), read + 1
+                keys.append(key)
+        return (None if len(keys) > MOST_BUDGETS else tuple(keys)), read + 1
 
     def statistics(self) -> dict[str, int]:
         """How many budgets are held."""

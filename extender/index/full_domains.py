@@ -1,7 +1,7 @@
 """Which domains have no room for pods of one kind, kept until room may have become free there.
 
-A domain without room stays without: pods that come take more of it. Only a node that changed, or that a pod has left, can give its
-domain room again. So a decision looks at these nodes, and not at 5,000 domains that are as full as they were.
+A domain without room stays full when pods come. Only a node that changed, or that a pod left, can give its domain room
+again. So a decision visits these nodes, not 5,000 domains that are as full as before.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ MOST_FULL: Final = 200_000  # domains of all kinds together; 10 MB
 
 
 class FullDomains:
-    """What is known for one kind of pods. ``full`` are domains by number, ``total`` how often room had become free when they were.
+    """What is known for one kind of pods.
 
-    ``left`` are the other domains, as of the version of the nodes. ``fitting``: for some of them the node that had room last.
+    - ``full``: full domains by number; ``total``: the value of ``freed_total`` for which they are right
+    - ``left``: the other domains, as of the version of the nodes
+    - ``fitting``: for some of them, the node that had room last
     """
 
     __slots__ = ("_version", "fitting", "full", "left", "total")
@@ -28,9 +30,11 @@ class FullDomains:
         self.total = self._version = -1
 
     def refresh(self, total: int, freed: Iterable[int] | None, domains: Mapping[int, int], version: int) -> None:
-        """Room has become free so often; ``freed`` are the domains since, None where they are not known.
+        """Brings it up to date.
 
-        ``domains`` are all, at a version of the nodes. O(freed), and O(domains) after a change of a node.
+        ``freed``: the domains where room may have become free since; None if they are not known.
+
+        ``domains``: all domains, at a version of the nodes. O(freed); O(domains) after a change of a node.
         """
         if freed is None:
             self.full.clear()
@@ -45,23 +49,23 @@ class FullDomains:
 
 
 class FullDomainTable:
-    """What is known for all kinds of pods; all of it is dropped where it becomes too much."""
+    """What is known for all kinds of pods. If it becomes too much, all of it is dropped."""
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, FullDomains] = {}
-        self._added = 0  # domains since it was empty: at least as many as there are
+        self._added = 0  # domains added since the table was empty: an upper bound of its size
 
     def __len__(self) -> int:
         return len(self._kinds)
 
     def of(self, kind: Hashable) -> FullDomains:
         """What is known for a kind, kept from now on."""
-        found = self._kinds.get(kind)
-        if found is None:
+        known = self._kinds.get(kind)
+        if known is None:
             if len(self._kinds) >= MOST_KINDS:
                 self.clear()
-            found = self._kinds[kind] = FullDomains()
-        return found
+            known = self._kinds[kind] = FullDomains()
+        return known
 
     def add(self, known: FullDomains, domain: int) -> None:
         """A domain is full. Amortised O(1)."""
@@ -69,11 +73,11 @@ class FullDomainTable:
         known.left.discard(domain)
         self._added += 1
         if self._added > MOST_FULL:
-            self._added = sum(len(each.full) for each in self._kinds.values())
+            self._added = sum(len(known_kind.full) for known_kind in self._kinds.values())
             if self._added > MOST_FULL // 2:
                 self.clear()
 
     def clear(self) -> None:
-        """Nothing is known any more; what was given stays right, and is kept no longer."""
+        """Forgets everything. Objects that readers hold stay right, but are not kept."""
         self._kinds.clear()
         self._added = 0

@@ -1,12 +1,14 @@
-"""Groups of pods that are released together: which pods wait, and which have been released, kept by changes of pods.
+"""Groups of pods that are released together: which pods wait, and which have been released.
 
-A gated pod belongs to the first policy with ``when: Release`` that selects it and whose gate it has. The policy says by
-what pods are grouped. A released pod stays in its group, whatever its labels say later; after a restart the annotation of
-the release names the group. While no policy releases pods nothing is kept. An event of a pod costs O(1), a change of such
-a policy or of a namespace O(gated pods that it may concern).
+1. A gated pod belongs to the first policy with ``when: Release`` that selects it and whose gate it has. The policy says
+   how pods are grouped.
+2. A released pod stays in its group, whatever its labels say later. After a restart the annotation of the release names
+   the group.
+3. If a policy lists or limits domains, each pod that the leader has recorded is charged to its domain from its release
+   until it is gone, whatever is written in it later (`index/charges.py`).
 
-Where a policy lists domains or limits what its pods may have in each, each pod that the leader has recorded is charged to its domain
-from its release until it is gone, whatever is written in it later (`index/charges.py`).
+Without a policy that releases pods nothing is kept. An event of a pod costs O(1), a change of such a policy or of a
+namespace O(gated pods that it may concern).
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from extender.model.release import (
 )
 
 UNREADABLE: Final = 0
-"""The size that a pod claims for its group where the label or annotation is absent, or is no positive number."""
+"""The size that a pod claims for its group if the label or annotation is missing, or is no positive number."""
 
 _LONGEST_NUMBER: Final = 6
 _FILED_A_STEP: Final = 100  # pods, of up to 15 µs each
@@ -48,9 +50,12 @@ _DAEMON_SET: Final = "DaemonSet"
 
 
 class GatedPodState(IntEnum):
-    """How far a pod of a group is. ``READY``: our gate is its last one. ``BLOCKED``: it has other gates too.
+    """The state of a pod in its group.
 
-    ``RELEASED``: our gate is removed, and it has no node yet. ``LEAVING``: it is being deleted.
+    - ``READY``: our gate is its last gate
+    - ``BLOCKED``: it has other gates too
+    - ``RELEASED``: our gate is removed, and it has no node yet
+    - ``LEAVING``: it is terminating
     """
 
     READY = 0
@@ -61,7 +66,7 @@ class GatedPodState(IntEnum):
 
 
 class GatedGroup:
-    """The pods of a group by UID, each with its role; ``counts`` are pods by role. Written by `GatedGroups` alone."""
+    """The pods of a group by UID, with their states. ``counts``: pods by state. Written by `GatedGroups` alone."""
 
     __slots__ = ("counts", "key", "policy", "release", "roles", "sizes")
 
@@ -75,20 +80,23 @@ class GatedGroup:
 
     @property
     def size(self) -> int:
-        """How many pods the group is to have: the largest number that a pod claims; 0 where one claims none.
+        """How many pods the group is to have: the largest number that a pod claims; 0 if a pod claims none.
 
-        So a group whose pods disagree waits, rather than being released in part. O(distinct sizes).
+        So a group whose pods disagree waits, and is not released in part. O(distinct sizes).
         """
         return UNREADABLE if UNREADABLE in self.sizes else max(self.sizes)
 
     @property
     def placed(self) -> int:
-        """How many pods have been released, bound or not."""
+        """How many pods have been released, whether bound or not."""
         return self.counts[GatedPodState.RELEASED] + self.counts[GatedPodState.BOUND]
 
     @property
     def is_complete(self) -> bool:
-        """Whether as many pods as the group is to have are ready or released, and any is ready. O(distinct sizes)."""
+        """Whether as many pods as the group is to have are ready or released, and some pod is ready.
+
+        O(distinct sizes).
+        """
         size, ready = self.size, self.counts[GatedPodState.READY]
         return size != UNREADABLE and ready > 0 and ready + self.placed >= size
 
@@ -101,15 +109,18 @@ class _Member(NamedTuple):
 
 
 class GatedGroups:
-    """All groups by key. Subscribers are told of each group of which something changed, after the change.
+    """All groups by key. Subscribers are notified of each group that changes, after the change.
 
-    ``charges``: what released pods take of quotas; subscribers to ``freed`` are told of each policy of which they take less, or
-    of which all pods are charged anew after a change. ``orphans``: by UID the gate of each pod that no policy releases: the usual gate, or that of a policy that released it
-    before. Subscribers to ``orphan_changes`` are told of the UID of each that becomes one. ``domain_policies``: how many policies list or
-    limit domains; none where ``holds`` is false, as nothing is released. ``records``: by UID, the pods that
-    the leader has recorded; those that are gone are in it for as long as the object of their group names them.
+    - ``charges``: what released pods use of quotas
+    - ``freed``: notifies of policies whose pods use less, or whose pods are all charged again after a change
+    - ``orphans``: gated pods that no policy releases: by UID the usual gate, or the gate of the policy that released it
+      before
+    - ``orphan_changes``: notifies of the UID of each new orphan
+    - ``domain_policies``: how many policies list or limit domains; 0 if ``holds`` is false, because nothing is released
+    - ``records``: by UID, the pods that the leader has recorded; deleted pods stay while the object of their group
+      names them
 
-    After a change of a policy or a namespace its pods are filed again, at once, or by `file_stale` where `defer_to` was called.
+    After a change of a policy or a namespace its pods are filed again: at once, or by `file_stale` after `defer_to`.
     """
 
     def __init__(
@@ -121,7 +132,7 @@ class GatedGroups:
         node: Callable[[str], Node | None],
         exempt: Exempt = _NOTHING_EXEMPT,
     ) -> None:
-        """``node``: the node of a name. ``exempt``: what no policy applies to."""
+        """``node``: returns the node of a name. ``exempt``: objects that no policy applies to."""
         self.groups: dict[GroupKey, GatedGroup] = {}
         self.changes: Subscribers[GroupKey] = Subscribers()
         self.charges = Charges()
@@ -141,9 +152,9 @@ class GatedGroups:
         self._releasing = 0
         self._members: dict[str, _Member] = {}
         self._known: dict[str, dict[str, None]] = {}
-        self._stale: dict[str, None] = {}  # pods that are being filed again
-        self._settling: set[str] = set()  # policies that are settled when all of these are filed
-        self._next: dict[str, None] = {}  # pods that are filed again after those
+        self._stale: dict[str, None] = {}  # UIDs of pods that are being filed again
+        self._settling: set[str] = set()  # policies that are settled once all of these pods are filed
+        self._next: dict[str, None] = {}  # UIDs of pods to be filed again after these
         self._then: set[str] = set()
         self._on_stale: Callable[[], None] | None = None
         self._policies_of: WeakKeyDictionary[PodSignature, tuple[Policy, ...]] = WeakKeyDictionary()
@@ -163,13 +174,13 @@ class GatedGroups:
 
     def group_of(self, uid: str) -> GatedGroup | None:
         """The group that a pod is in. O(1)."""
-        found = self._members.get(uid)
-        return None if found is None else found.group
+        member = self._members.get(uid)
+        return None if member is None else member.group
 
-    # -- changes --------------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def change(self, uid: str, old: Pod | None, new: Pod | None) -> None:
-        """Applies a change of a pod that has, or had, a `Gating` or a record; None where it is deleted or has finished. O(1)."""
+        """Applies a change of a pod that has, or had, a `Gating` or a record. None: it is deleted or finished. O(1)."""
         if new is None:
             self.records.pop(uid, None)
         if new is None or not self._is_followed(new):
@@ -233,7 +244,7 @@ class GatedGroups:
         return _Member(group, _role(pod, gating), _size(pod, gating, release.size), charge)
 
     def _recorded(self, pod: Pod, gating: Gating, record: ReleaseRecord) -> _Member | None:
-        """A released pod is of the group of its record, whatever its labels and annotations say, and whatever selects it now."""
+        """The group of a released pod's record, whatever its labels say and whichever policy selects it now."""
         policy = self._by_name.get(record.group.policy)
         if policy is None or policy.release is None:
             return None
@@ -243,26 +254,29 @@ class GatedGroups:
         return _Member(self._group(record.group, policy, release), _role(pod, gating), size, charge)
 
     def _is_unrecorded(self, group: GroupKey) -> bool:
-        """Whether a group was decided before its policy counted domains: then its pods are those that say so."""
+        """Whether a group was decided before its policy counted domains.
+
+        Then its pods are recognized by their annotation.
+        """
         placement = self._placements.of(group)
         return placement is not None and placement.decided is not None and placement.pods is None
 
     def _policy_of(self, pod: Pod, gating: Gating, before: _Member | None) -> Policy | None:
-        """The first policy whose gate the pod has; for a released pod that of its group, while that selects it."""
-        found = self._policies_for(pod.signature)
+        """The first policy whose gate the pod has; for a released pod its group's policy, while that selects it."""
+        policies = self._policies_for(pod.signature)
         if gating.gates:
-            return next((each for each in found if each.release and each.release.gate in gating.gates), None)
+            return next((policy for policy in policies if policy.release and policy.release.gate in gating.gates), None)
         name = "" if before is None else before.group.key.policy
-        return next((each for each in found if str(each.key) == name), found[0] if found else None)
+        return next((policy for policy in policies if str(policy.key) == name), policies[0] if policies else None)
 
     def _group(self, key: GroupKey, policy: Policy, release: ReleaseSpec) -> GatedGroup:
-        found = self.groups.get(key)
-        if found is None:
+        group = self.groups.get(key)
+        if group is None:
             return GatedGroup(key, policy, release)
-        if found.policy is not policy:
-            found.policy, found.release = policy, release
+        if group.policy is not policy:
+            group.policy, group.release = policy, release
             self.changes.notify(key, key)
-        return found
+        return group
 
     def _put(self, uid: str, new: _Member | None) -> None:
         old = self._members.get(uid)
@@ -279,11 +293,11 @@ class GatedGroups:
         if old is not None and not old.group.roles:
             self.groups.pop(old.group.key, None)
             shrink(self.groups)
-        for group in {id(each.group): each.group for each in (old, new) if each is not None}.values():
+        for group in {id(member.group): member.group for member in (old, new) if member is not None}.values():
             self.changes.notify(group.key, group.key)
 
     def _charge_anew(self, old: _Member | None, new: _Member | None) -> None:
-        before, after = (None if each is None else each.charge for each in (old, new))
+        before, after = (None if member is None else member.charge for member in (old, new))
         if new is not None and after is not None:
             self.charges.count(new.group.key.policy, after, 1)
         if old is not None and before is not None:
@@ -293,7 +307,7 @@ class GatedGroups:
                 self.freed.notify(policy, policy)
 
     def _policies_for(self, signature: PodSignature) -> tuple[Policy, ...]:
-        """The policies that release pods of a signature, in order. O(1) where it was asked for before."""
+        """The policies that release pods of a signature, in order. O(1) for a known signature."""
         known = self._policies_of.get(signature)
         if known is None:
             subject = signature.subject(self._namespaces.labels(signature.namespace))
@@ -301,20 +315,22 @@ class GatedGroups:
         return known
 
     def followed(self) -> list[str]:
-        """The UIDs of the pods that are gated, or were released; none while no policy releases pods. O(such pods)."""
+        """The UIDs of the pods that are gated or were released. Empty if no policy releases pods. O(such pods)."""
         return [uid for here in self._known.values() for uid in here]
 
     def wrong_groups(self) -> list[str]:
-        """One line for each group whose counts are not those of its pods, for the audit. O(grouped pods)."""
-        problems = [f"group {each.key}: counts differ from its pods" for each in self if not _is_consistent(each)]
+        """One line for each group whose counts differ from its pods; for the audit. O(grouped pods)."""
+        problems = [f"group {group.key}: counts differ from its pods" for group in self if not _is_consistent(group)]
         filed = sum(len(group.roles) for group in self)
         if filed != len(self._members):
             problems.append(f"groups: {filed} pods are filed by group, {len(self._members)} by pod")
-        charged = ((each.group.key.policy, each.charge) for each in self._members.values() if each.charge is not None)
+        charged = (
+            (member.group.key.policy, member.charge) for member in self._members.values() if member.charge is not None
+        )
         return problems + self.charges.problems(charged)
 
     def wrong_pods(self, uids: Iterable[str]) -> list[str]:
-        """One line for each of these pods that is not in the group and the role where it belongs. O(pods)."""
+        """One line for each of these pods that is in a wrong group or state. O(pods)."""
         problems = []
         for uid in uids:
             if uid in self._stale or uid in self._next:
@@ -325,18 +341,18 @@ class GatedGroups:
                 problems.append(f"pod {uid}: is in another group than it should be, or in another role")
         return problems
 
-    # -- records --------------------------------------------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------------------------------
 
     def record_of(self, pod: Pod) -> ReleaseRecord | None:
-        """The record of a pod, None where it has none. O(1)."""
+        """The record of a pod; None if it has none. O(1)."""
         record = self.records.get(pod.uid)
         return record if record is not None and record.group.namespace == pod.namespace else None
 
     def recorded_in(self, group: GroupKey) -> list[str]:
-        """The UIDs of the pods of a group that are recorded with it, also of those that are being deleted. O(its pods)."""
-        found = self.groups.get(group)
+        """The UIDs of a group's recorded pods, terminating pods included. O(its pods)."""
+        grouped = self.groups.get(group)
         records = self.records
-        return [uid for uid in found.roles if uid in records and records[uid].group == group] if found else []
+        return [uid for uid in grouped.roles if uid in records and records[uid].group == group] if grouped else []
 
     def record(self, group: GroupKey, levels: Sequence[Level], pods: Iterable[str]) -> None:
         """The object of a group records these pods. O(pods)."""
@@ -347,9 +363,9 @@ class GatedGroups:
                 self._file_recorded(uid)
 
     def adopt(self, pod: Pod) -> None:
-        """Records a pod that is bound and that is held to the quotas of a policy: as a group of its own, in the domain of its node.
+        """Records a bound pod that quotas of a policy limit: as a group of its own, in the domain of its node.
 
-        O(1) unless there are such policies.
+        O(1) if there are no such policies.
         """
         policy = self.holding(pod)
         if policy is None or policy.release is None or not policy.release.has_quotas:
@@ -360,23 +376,28 @@ class GatedGroups:
         self.record(group, () if value is None else (Level(key, value),), (pod.uid,))
 
     def may_hold(self, signature: PodSignature) -> bool:
-        """Whether a policy that lists or limits domains selects pods of a signature. O(1) where it was asked for before."""
+        """Whether a policy that lists or limits domains selects pods of a signature. O(1) for a known signature."""
         if not self.domain_policies:
             return False
-        return any(each.release is not None and each.release.counts_domains for each in self._policies_for(signature))
+        return any(
+            policy.release is not None and policy.release.counts_domains for policy in self._policies_for(signature)
+        )
 
     def holding(self, pod: Pod) -> Policy | None:
-        """The policy to whose domains a pod is held although it does not have, or no longer has, the gate; None for most pods.
+        """The policy whose domains limit a pod without the policy's gate; None for most pods.
 
-        One that the leader has recorded is not: it is narrowed to its domain. O(1) unless there are such policies.
+        A pod that the leader has recorded is not limited: it is narrowed to its domain. O(1) if there are no such
+        policies.
         """
         if not self.domain_policies or self.record_of(pod) is not None:
             return None
-        known = self._pods.get(pod.uid, pod)  # a group is tried out without its gates
+        known = self._pods.get(pod.uid, pod)  # the watched pod: a release is tried with copies without gates
         if known.gating is not None and known.gating.gates:
             return None
         signature = pod.signature
-        policy = next((each for each in self._policies_for(signature) if each.mode is Mode.ENFORCE), None)
+        policy = next(
+            (candidate for candidate in self._policies_for(signature) if candidate.mode is Mode.ENFORCE), None
+        )
         if policy is None or policy.release is None or not policy.release.counts_domains:
             return None
         is_exempt = signature.owner_kind == _DAEMON_SET or self._exempt.covers(signature.namespace, signature.labels)
@@ -391,9 +412,9 @@ class GatedGroups:
             return
         if new is not None and new.decided is not None:
             self.record(new.group, new.levels, new.pods or ())
-        left = () if new is None or new.pods is None else new.pods
-        for uid in set(old.pods or () if old is not None else ()).difference(left):
-            if uid not in self._pods:  # else its record stays until it is gone
+        still_recorded = () if new is None or new.pods is None else new.pods
+        for uid in set(old.pods or () if old is not None else ()).difference(still_recorded):
+            if uid not in self._pods:  # otherwise its record stays until the pod is deleted
                 self.records.pop(uid, None)
         group = self.groups.get(placement.group)
         if group is not None and group.release.counts_domains:
@@ -406,10 +427,10 @@ class GatedGroups:
             self._known.setdefault(pod.namespace, {})[uid] = None
             self._file(uid, pod)
 
-    # -- what concerns many pods ----------------------------------------------------------------------------------------
+    # -- changes that concern many pods --------------------------------------------------------------------------------
 
     def _policy_changed(self, change: IndexChange[Policy]) -> None:
-        old, new = (each is not None and each.release is not None for each in (change.old, change.new))
+        old, new = (changed is not None and changed.release is not None for changed in (change.old, change.new))
         if not (old or new):
             return
         self._policies_of.clear()
@@ -426,23 +447,25 @@ class GatedGroups:
                     self._by_name[str(policy.key)] = policy
         policy = change.new if change.new is not None else change.old
         namespaces = [policy.key.namespace] if policy is not None and policy.key.namespace else list(self._known)
-        releases = [each.release for each in (change.old, change.new) if each is not None]
-        counts = any(each is not None and each.counts_domains for each in releases)
+        releases = [changed.release for changed in (change.old, change.new) if changed is not None]
+        counts = any(release is not None and release.counts_domains for release in releases)
         self._file_again(namespaces, str(policy.key) if policy is not None and counts else "")
         if self._releasing == 0:
             self._known.clear()
 
     def _namespace_changed(self, change: IndexChange[Namespace]) -> None:
-        found = change.new or change.old
-        if self._releasing and found is not None and found.name in self._known:
+        namespace = change.new or change.old
+        if self._releasing and namespace is not None and namespace.name in self._known:
             self._policies_of.clear()
-            self._file_again([found.name])
+            self._file_again([namespace.name])
 
     def _file_again(self, namespaces: Iterable[str], policy: str = "") -> None:
-        """O(pods of the namespaces that are gated or released): 10 µs for each, 40 ns where they are filed later.
+        """Files gated and released pods of the namespaces again.
 
-        ``policy``: one that is settled when all of them are filed. Those that are being filed come first, so that no tenant holds
-        up the policies of others by changes of its own.
+        O(such pods): 10 µs each, or 40 ns if they are filed later.
+
+        ``policy``: a policy that is settled when all of them are filed. Pods that are being filed are finished first,
+        so that a tenant cannot delay other tenants' policies by changes of its own.
         """
         for namespace in namespaces:
             self._next.update(self._known.get(namespace, _NONE))
@@ -455,13 +478,13 @@ class GatedGroups:
             pass
 
     def defer_to(self, on_stale: Callable[[], None] | None) -> None:
-        """From now on ``on_stale`` is called when there are pods to file again, and the caller calls `file_stale`."""
+        """From now on ``on_stale`` is called when pods must be filed again, and the caller calls `file_stale`."""
         self._on_stale = on_stale
         while on_stale is None and self.file_stale():
             pass
 
     def file_stale(self) -> bool:
-        """Files some of the pods again that a change of a policy or namespace concerns; whether any are left."""
+        """Files some pods again after a change of a policy or namespace. Returns whether any remain."""
         if not self._stale:
             self._stale, self._next = self._next, {}
             self._settling, self._then = self._then, set()
@@ -483,9 +506,9 @@ class GatedGroups:
 def _count(member: _Member, uid: str, sign: int) -> None:
     group, role, size, _ = member
     group.counts[role] += sign
-    left = group.sizes.get(size, 0) + sign
-    if left:
-        group.sizes[size] = left
+    remaining = group.sizes.get(size, 0) + sign
+    if remaining:
+        group.sizes[size] = remaining
     else:
         del group.sizes[size]
     if sign > 0:
@@ -495,7 +518,7 @@ def _count(member: _Member, uid: str, sign: int) -> None:
 
 
 def _is_consistent(group: GatedGroup) -> bool:
-    counts = [sum(each is role for each in group.roles.values()) for role in GatedPodState]
+    counts = [sum(member is role for member in group.roles.values()) for role in GatedPodState]
     return bool(group.roles) and counts == group.counts and sum(group.sizes.values()) == len(group.roles)
 
 
@@ -513,7 +536,7 @@ def _group_value(pod: Pod, gating: Gating, release: ReleaseSpec) -> str:
 
 
 def _size(pod: Pod, gating: Gating, size: GroupSize) -> int:
-    """The size that a pod claims for its group, `UNREADABLE` where it claims none that can be read."""
+    """The size that a pod claims for its group; `UNREADABLE` if it claims no readable size."""
     if size.label:
         text = pod.signature.labels.get(size.label, "")
         return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else UNREADABLE
@@ -523,7 +546,7 @@ def _size(pod: Pod, gating: Gating, size: GroupSize) -> int:
 
 
 class Placements:
-    """Subscribers are told of each object that comes, changes or goes."""
+    """The GroupPlacements. Subscribers are notified of each object that is added, changed or deleted."""
 
     def __init__(self) -> None:
         self.changes: Subscribers[GroupPlacement] = Subscribers()
@@ -537,11 +560,11 @@ class Placements:
 
     def of(self, group: GroupKey) -> GroupPlacement | None:
         """The object of a group. O(1)."""
-        found = self._by_key.get(f"{group.namespace}/{placement_name(group)}")
-        return found if found is not None and found.group == group else None
+        placement = self._by_key.get(f"{group.namespace}/{placement_name(group)}")
+        return placement if placement is not None and placement.group == group else None
 
     def change(self, placement: GroupPlacement, *, is_gone: bool) -> bool:
-        """Applies an object as it is now; False where it is the same. O(1)."""
+        """Applies an object as it is now; False if it has not changed. O(1)."""
         old = self._by_key.get(placement.key)
         new = None if is_gone else placement
         if old == new:

@@ -1,8 +1,8 @@
 """The table of scheduling policies: which of them select a pod, in the order in which they apply.
 
-A namespaced policy is looked at for pods of its namespace only, so a tenant cannot slow another namespace. Policies are
-filed by a label that a pod must have (`SelectorIndex`), else by one that its namespace must have; the rest is tried for
-every pod. So the cost of a pod grows with the policies that may select it, and not with their number.
+A namespaced policy is tried for pods of its namespace only, so a tenant cannot slow down another namespace. Policies
+are filed by a label that a pod must have (`SelectorIndex`), else by a label that its namespace must have. The others
+are tried for every pod. So the cost for a pod grows with the policies that may select it, not with all policies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 _RELEASED: Final = (
     4  # for each that is kept: so they are gone before as many new ones are there, and no change waits for it
 )
-_NOWHERE: Final = ""  # files by labels of the namespace, which is no part of the slot there
+_NOWHERE: Final = ""  # in place of the namespace, in the index by labels of namespaces
 _LATEST: Final = (
     256  # changes of policies that are compared with a signature; after more, what was made of it is made again
 )
@@ -35,14 +35,16 @@ _DEFAULTS: Final = Policies()
 
 
 class PoliciesView:
-    """What readers see of the scheduling policies, and where they keep what they made of them.
+    """What readers see of the scheduling policies.
 
-    ``about_placed_pods``: how many policies say how pods count against others once they are on a node. Subscribers of
-    ``recounted`` are told when all counts are up to date with them again. ``version`` grows with every change. Subscribers of
-    ``changes`` are told of each policy that comes, changes or goes. ``made_of`` has what verbs made of the policies for
-    signatures of pods, until a policy that selects them changes.
+    - ``about_placed_pods``: how many policies direct how pods count against others once they are on a node
+    - ``recounted``: notifies when all counts follow the policies again
+    - ``version``: grows with every change
+    - ``changes``: notifies of each policy that is added, changed or deleted
+    - ``made_of``: what verbs made of the policies for signatures of pods, until a policy that selects them changes
 
-    Of those of a namespace, and of those of the cluster, a limited number acts: the first by name, whatever order they came in.
+    Only a limited number of policies of each namespace, and of cluster-wide policies, act: the first by name, in
+    whichever order they came.
     """
 
     changes: Subscribable
@@ -54,9 +56,9 @@ class PoliciesView:
         self.about_placed_pods = 0
         self.release: Callable[[PodSignature], None] = _nothing
         self._policies: dict[PolicyKey, Policy] = {}
-        self._invalid: dict[str, dict[PolicyKey, InvalidPolicy]] = {}  # by namespace, "" for those of the cluster
+        self._invalid: dict[str, dict[PolicyKey, InvalidPolicy]] = {}  # by namespace; "": cluster-wide
         self._all: dict[PolicyKey, Policy | InvalidPolicy] = {}
-        self._keys: dict[str, list[PolicyKey]] = {}  # of all, sorted, by namespace; those above the limit do not act
+        self._keys: dict[str, list[PolicyKey]] = {}  # of all, sorted, by namespace; keys above the limit do not act
         self._strict_beyond: dict[str, dict[PolicyKey, None]] = {}
         self._made: WeakKeyDictionary[PodSignature, tuple[int, Effective]] = WeakKeyDictionary()
         self._enforced: WeakKeyDictionary[PodSignature, PodSignature] = WeakKeyDictionary()
@@ -64,7 +66,7 @@ class PoliciesView:
         self._by_pod: SelectorIndex[PolicyKey] = SelectorIndex()
         self._by_namespace: SelectorIndex[PolicyKey] = SelectorIndex()
         self._superseded: deque[PodSignature] = deque()
-        self._filed_by_namespace = 0  # most clusters have none, and then their index is not asked
+        self._filed_by_namespace = 0  # most clusters have none; then that index is not read
 
     def __len__(self) -> int:
         return len(self._policies)
@@ -78,63 +80,67 @@ class PoliciesView:
         return not self._all
 
     def get(self, key: PolicyKey) -> Policy | None:
-        """A valid policy, None where there is none of that key."""
+        """A valid policy; None if there is none with that key."""
         return self._policies.get(key)
 
     def select(self, subject: Subject, *moments: Moment) -> list[Policy]:
         """The policies that select a subject and act at one of the moments, in the order in which they apply.
 
-        O(labels of pod and namespace + policies that have one of these labels, or none, in their selectors).
+        O(labels of pod and namespace + policies whose selectors require one of these labels, or none).
         """
         if not self._policies:
             return []
-        found = [
+        policies = [
             policy
             for policy in map(self._policies.__getitem__, self._candidates(subject))
             if not policy.when.isdisjoint(moments) and policy.scope.selects(subject)
         ]
-        if len(found) > 1:
-            found.sort(key=attrgetter("order"))
-        return found
+        if len(policies) > 1:
+            policies.sort(key=attrgetter("order"))
+        return policies
 
     def undecided(self, subject: Subject, *moments: Moment) -> list[Policy]:
-        """Those of which it is not known whether they select a subject, as its namespace is not known. O(policies) then, else O(1)."""
+        """Policies that may or may not select a subject, because its namespace is not known.
+
+        O(policies) then, else O(1).
+        """
         if subject.namespace_labels is not None:
             return []
-        acting = (each for each in self._policies.values() if not each.when.isdisjoint(moments))
-        return [each for each in acting if each.scope.is_undecided(subject)]
+        acting = (policy for policy in self._policies.values() if not policy.when.isdisjoint(moments))
+        return [policy for policy in acting if policy.scope.is_undecided(subject)]
 
     def candidates(self, subject: Subject) -> Iterator[Policy]:
-        """The policies that may select a subject, each once: a superset of those that do. O(labels + results)."""
+        """The policies that may select a subject, without repetition: a superset. O(labels + results)."""
         return map(self._policies.__getitem__, self._candidates(subject))
 
     def invalid_for(self, subject: Subject) -> list[InvalidPolicy]:
-        """The invalid policies that would, or may, select a subject. O(those of the cluster and of its namespace)."""
-        found = []
+        """The invalid policies that would, or may, select a subject. O(invalid policies of cluster and namespace)."""
+        invalid = []
         for place in ("", subject.namespace):
-            found += [each for each in self._invalid.get(place, {}).values() if each.may_select(subject)]
-            if len(keys := self._keys.get(place, ())) > (most := self.most(place)):  # one stands for all of them
-                found.append(self._without_effect(next(iter(self._strict_beyond.get(place, ())), keys[most])))
-        return found
+            invalid += [policy for policy in self._invalid.get(place, {}).values() if policy.may_select(subject)]
+            # one represents all above the limit
+            if len(keys := self._keys.get(place, ())) > (most := self.most(place)):
+                invalid.append(self._without_effect(next(iter(self._strict_beyond.get(place, ())), keys[most])))
+        return invalid
 
     def invalid(self) -> list[InvalidPolicy]:
         """All policies that cannot act, for status, events and metrics."""
         beyond = (self._without_effect(key) for place, keys in self._keys.items() for key in keys[self.most(place) :])
-        return [*(each for found in self._invalid.values() for each in found.values()), *beyond]
+        return [*(policy for by_key in self._invalid.values() for policy in by_key.values()), *beyond]
 
     def _without_effect(self, key: PolicyKey) -> InvalidPolicy:
-        """A policy above the limit, as one that cannot be applied."""
-        found = self._all[key]
+        """A policy above the limit, as a policy that cannot be applied."""
+        policy = self._all[key]
         text = f"{self.above(key.namespace)}: the first by name are in effect"
-        failure = FailurePolicy.FAIL if _must_not_be_missed(found) else FailurePolicy.IGNORE
-        return InvalidPolicy(key, (text,), failure, None, found.generation, found.when)
+        failure = FailurePolicy.FAIL if _must_not_be_missed(policy) else FailurePolicy.IGNORE
+        return InvalidPolicy(key, (text,), failure, None, policy.generation, policy.when)
 
     def most(self, namespace: str) -> int:
-        """How many policies of a namespace act; with an empty name, of the cluster."""
+        """How many policies of a namespace may act; with an empty name, cluster-wide policies."""
         return self._settings.max_per_namespace if namespace else self._settings.max_of_cluster
 
     def above(self, namespace: str) -> str:
-        """What a user is told of policies above the limit."""
+        """The text for users about policies above the limit."""
         where = (
             "namespace has more policies than policies.maxPerNamespace"
             if namespace
@@ -143,7 +149,7 @@ class PoliciesView:
         return f"the {where}, which is {self.most(namespace)}"
 
     def count_of(self, namespace: str) -> int:
-        """How many policies a namespace has, valid or not; with an empty name the cluster."""
+        """How many policies a namespace has, valid or not; with an empty name, cluster-wide policies."""
         return len(self._keys.get(namespace, ()))
 
     def _candidates(self, subject: Subject) -> Iterator[PolicyKey]:
@@ -152,37 +158,40 @@ class PoliciesView:
             yield from self._by_namespace.candidates(_NOWHERE, subject.known_namespace_labels)
 
     def made_of(self, signature: PodSignature) -> Effective | None:
-        """What verbs made of a signature; None where a policy that selects it has changed since. O(changes since it was asked)."""
+        """What verbs made of a signature. None if a policy that selects it has changed since.
+
+        O(changes since the last call).
+        """
         kept = self._made.get(signature)
         if kept is None:
             return None
-        version, found = kept
+        version, effective = kept
         if version != self.version:
             since = self.version - version
             if since > len(self._latest) or (signature.excess is not None and signature.excess.hides_labels):
                 return None
-            changed = [each for of_one in islice(reversed(self._latest), since) for each in of_one]
-            if _may_select_any(changed, signature.subject(found.namespace_labels)):
+            changed = [policy for of_one in islice(reversed(self._latest), since) for policy in of_one]
+            if _may_select_any(changed, signature.subject(effective.namespace_labels)):
                 return None
-            self._made[signature] = self.version, found
-        return found
+            self._made[signature] = self.version, effective
+        return effective
 
-    def keep(self, signature: PodSignature, found: Effective) -> None:
-        """Keeps what verbs made of a signature, and releases some of what earlier policies had made. O(groups of these)."""
+    def keep(self, signature: PodSignature, effective: Effective) -> None:
+        """Keeps what verbs made of a signature, and releases some results of earlier policies. O(their groups)."""
         old = self._enforced.pop(signature, None)
         if old is not None:
             self._superseded.append(old)
-        self._made[signature] = self.version, found
-        if found.signature is not None:
-            self._enforced[signature] = found.signature
+        self._made[signature] = self.version, effective
+        if effective.signature is not None:
+            self._enforced[signature] = effective.signature
         for _ in range(min(_RELEASED, len(self._superseded))):
             self.release(self._superseded.popleft())
 
 
 class PolicyTable(PoliciesView):
-    """Policies by key, and those that are invalid, which select nothing.
+    """Policies by key, and invalid policies, which select nothing.
 
-    ``release`` drops what is compiled for a signature that was made of policies.
+    ``release``: drops what is compiled for a signature that was made by policies.
     """
 
     changes: Subscribers[Policy]
@@ -194,9 +203,9 @@ class PolicyTable(PoliciesView):
         self.recounted = Subscribers()
 
     def put(self, policy: Policy | InvalidPolicy) -> None:
-        """Adds a policy, or replaces the one of the same key, valid or not. Does nothing where it is the same.
+        """Adds a policy, or replaces the policy of its key, valid or not. Does nothing if it has not changed.
 
-        One that is invalid selects nothing. O(policies of its namespace) without a step of the interpreter for each.
+        An invalid policy selects nothing. O(policies of its namespace), in native code.
         """
         key = policy.key
         if (old := self._all.get(key)) == policy:
@@ -210,7 +219,7 @@ class PolicyTable(PoliciesView):
             self._settle(keys[self.most(key.namespace)])  # the last one that acted
 
     def remove(self, key: PolicyKey) -> None:
-        """Forgets a policy. Does nothing where there is none."""
+        """Removes a policy. Does nothing if there is none."""
         if self._all.pop(key, None) is None:
             return
         keys = self._keys[key.namespace]
@@ -222,7 +231,7 @@ class PolicyTable(PoliciesView):
             del self._keys[key.namespace]
 
     def _settle(self, key: PolicyKey) -> None:
-        """Lets a policy act as it is now, or not where it is gone or above the limit."""
+        """Lets a policy act as it is now, or not, if it was removed or is above the limit."""
         place, new = key.namespace, self._all.get(key)
         if new is not None and bisect_left(self._keys[place], key) >= self.most(place):
             if _must_not_be_missed(new):
@@ -245,12 +254,12 @@ class PolicyTable(PoliciesView):
         self._changed(old, new)
 
     def replace(self, policies: Iterable[Policy | InvalidPolicy]) -> None:
-        """Makes the table hold exactly these, after a new list of all policies. O(policies)."""
-        new = {each.key: each for each in policies}
+        """Makes the table contain exactly these policies, after a new list. O(policies)."""
+        new = {policy.key: policy for policy in policies}
         for key in [key for key in self._all if key not in new]:
             self.remove(key)
-        for each in new.values():
-            self.put(each)
+        for policy in new.values():
+            self.put(policy)
 
     def statistics(self) -> dict[str, int]:
         """How many policies are kept."""
@@ -271,7 +280,7 @@ class PolicyTable(PoliciesView):
             self._filed_by_namespace -= index is self._by_namespace
 
     def _place(self, scope: PolicyScope) -> tuple[SelectorIndex[PolicyKey], Requirement | None, tuple[str, ...] | None]:
-        """Where a policy is filed: under a label of the pod, else of the namespace, else as one that is always tried."""
+        """Where a policy is filed: under a label of the pod, else of the namespace, else as always tried."""
         anchor = scope.pod_selector.anchor()
         if scope.namespace:
             return self._by_pod, anchor, (scope.namespace,)
@@ -281,20 +290,21 @@ class PolicyTable(PoliciesView):
 
     def _changed(self, old: Policy | InvalidPolicy | None, new: Policy | InvalidPolicy | None) -> None:
         self.version += 1
-        changed = tuple(each for each in (old, new) if each is not None)
+        changed = tuple(policy for policy in (old, new) if policy is not None)
         self._latest.append(changed)
         for signature, made in list(self._enforced.items()):
             kept = self._made.get(signature)
             if kept is None or _may_select_any(changed, signature.subject(kept[1].namespace_labels)):
                 self._superseded.append(made)
                 del self._enforced[signature]
-        valid = (each if isinstance(each, Policy) else None for each in (old, new))
+        valid = (policy if isinstance(policy, Policy) else None for policy in (old, new))
         self.changes.notify(*valid)
 
 
 def _may_select_any(policies: Iterable[Policy | InvalidPolicy], subject: Subject) -> bool:
     return any(
-        each.scope.selects(subject) if isinstance(each, Policy) else each.may_select(subject) for each in policies
+        policy.scope.selects(subject) if isinstance(policy, Policy) else policy.may_select(subject)
+        for policy in policies
     )
 
 
@@ -310,7 +320,7 @@ def _drop(tables: dict[str, dict[PolicyKey, T]], place: str, key: PolicyKey) -> 
 
 
 def _nothing(_signature: PodSignature) -> None:
-    """Where nothing is compiled."""
+    """The default: nothing is compiled."""
 
 
 def _is_inert(scope: PolicyScope) -> bool:

@@ -1,6 +1,6 @@
-"""The state of an index as changes that make an empty index equal to it, and the application of noted changes.
+"""The state of an index as changes that turn an empty index into an equal one; and applying recorded changes.
 
-Policies are no part of it: the index keeps what they say, not the objects. What records notes these by itself.
+Policies are not included, because the index keeps what they direct, not the objects. A recorder records them itself.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ _PODS_TOGETHER: Final = 10_000
 
 
 def state_of(index: ClusterIndex) -> Iterator[Change]:
-    """The changes, in an order in which each counts when it is applied; those of this moment, whenever they are read.
+    """The changes, in an order in which each can be applied.
 
-    The call copies references: O(objects), 3 to 10 ms for 150,000 pods. Each step is O(1). The pods are copied into tuples,
-    which the garbage collector visits once: a list of a million it would visit in each collection, for 50 ms.
+    They show the moment of the call, even if they are read later.
+
+    The call copies references: O(objects), 3 to 10 ms for 150,000 pods. Each step is O(1). Pods are copied into tuples,
+    because the garbage collector visits a tuple once. It would visit a list of a million in each collection, for 50 ms.
     """
     nodes = [node for node in index.topology.nodes if node is not None]
     workloads, budgets, quotas = index.workloads.objects, index.budgets.objects, index.quotas.objects
@@ -47,21 +49,21 @@ def state_of(index: ClusterIndex) -> Iterator[Change]:
 
 def _claims(index: ClusterIndex) -> list[Change]:
     """Assumed pods, nominations of running plans, reserved room, and since when topology domains are unavailable."""
-    found: list[Change] = [index.domains.times()] if index.domains.now else []
-    for each in index.assumed.held.values():
-        pod = index.pods.get(each.pod.uid, each.pod)
-        found.append(Assumption(pod, each.nodes, each.doubted))
+    changes: list[Change] = [index.domains.times()] if index.domains.now else []
+    for assumed in index.assumed.held.values():
+        pod = index.pods.get(assumed.pod.uid, assumed.pod)
+        changes.append(Assumption(pod, assumed.nodes, assumed.doubted))
     for uid, nomination in index.nominations.in_memory.items():
         if uid in index.pods:
-            found.append(Nomination(index.pods[uid], nomination.node, tuple(sorted(nomination.victims))))
+            changes.append(Nomination(index.pods[uid], nomination.node, tuple(sorted(nomination.victims))))
         if not nomination.holds:
-            found.append(NominationRelease(uid))
-    found += [Reservation(group, index.reserved.slots_of(group)) for group in index.reserved.groups]
-    return found
+            changes.append(NominationRelease(uid))
+    changes += [Reservation(group, index.reserved.slots_of(group)) for group in index.reserved.groups]
+    return changes
 
 
 def apply_change(index: ClusterIndex, change: Change) -> None:
-    """Applies a change that another index has noted. Times do not count here: nothing expires by itself."""
+    """Applies a change that another index has recorded. Times do not matter here, because nothing expires by itself."""
     match change:
         case ObjectChange(obj, is_deleted):
             index.delete(obj) if is_deleted else index.upsert(obj)

@@ -1,12 +1,14 @@
-"""Quotas for pods with affinity across namespaces, and what the placed pods use of them, one change at a time.
+"""Quotas for pods with affinity across namespaces, and what placed pods use of them, updated change by change.
 
-A pod counts while it is placed: bound and not finished, or assumed, be its node known, undetermined or in doubt. One for
-which pods are being preempted counts too, so that none is deleted for a pod that the quota then rejects. A pod that is
-being deleted counts until it is gone, as its terms do. Another pending pod does not count, unless `quota.countPending` is
-set: then it counts against younger pods, so that pods are placed in the order of their creation.
+1. A pod counts while it is placed: bound and not finished, or assumed, whether its node is known, undetermined or
+   doubted.
+2. A pod for which pods are being preempted counts too, so that no pod is deleted for a pod that the quota then rejects.
+3. A terminating pod counts until it is gone, as its terms do.
+4. Another pending pod counts only with `quota.countPending`: it then counts against younger pods, so that pods are
+   placed in the order of their creation.
 
-What a pod uses is derived from what the index holds of it under its UID (`observe`), so it does not matter in which order
-bindings, ends of assumptions and watch events come. Pods outside the quota scope cost one look at their signature.
+What a pod uses is derived from the index's tables under its UID (`observe`), so the order of bindings, ends of
+assumptions and watch events does not matter. A pod outside the quota scope costs one look at its signature.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ STATES = ("free", "full", "forbidding", "without_number", "inert")
 
 @dataclass(slots=True)
 class _Namespace:
-    """The pods in the scope that count in a namespace, by UID, and its quotas with what the placed ones use of each."""
+    """The pods of a namespace that count in the scope, by UID, and its quotas with their use by placed pods."""
 
     placed: dict[str, Pod] = field(default_factory=dict)
     waiting: dict[str, Pod] = field(default_factory=dict)
@@ -50,17 +52,18 @@ class _Namespace:
 
 
 class QuotaUse(NamedTuple):
-    """A quota, and what pods other than the incoming one use of it."""
+    """A quota, and its use by pods other than the incoming one."""
 
     quota: PodQuota
     used: Resources
 
 
 class CurrentReach(NamedTuple):
-    """What the terms of a signature reach now, without the own namespace.
+    """What the terms of a signature reach now, apart from the own namespace.
 
-    ``namespaces``: the most that one term reaches. ``keys``: the topology keys of the terms that can reach any.
-    ``without_consent``: the namespaces reached that do not carry the label of `quota.reach.consent`.
+    - ``namespaces``: the largest number that one term reaches
+    - ``keys``: the topology keys of the terms that can reach others
+    - ``without_consent``: reached namespaces without the label of `quota.reach.consent`
     """
 
     namespaces: int
@@ -69,7 +72,7 @@ class CurrentReach(NamedTuple):
 
 
 class QuotasView:
-    """What readers see of quotas: their settings, what is used of them, and what terms reach."""
+    """What readers see of quotas: their settings, their use, and what terms reach."""
 
     def __init__(self, settings: Quota, namespaces: Namespaces, policy_terms: PolicyTerms) -> None:
         self.settings = settings
@@ -82,7 +85,10 @@ class QuotasView:
         self._reach: WeakKeyDictionary[PodSignature, tuple[int, CurrentReach]] = WeakKeyDictionary()
 
     def is_counted(self, signature: PodSignature) -> bool:
-        """Whether placed pods of the signature count: they are in the scope, and not exempt. O(1) without such policies."""
+        """Whether placed pods of the signature count: they are in the scope and not exempt.
+
+        O(1) without such policies.
+        """
         return (
             (signature.affinity.cross_namespace or self._policy_terms.are_added(signature))
             and signature.namespace not in self._exempt
@@ -90,7 +96,7 @@ class QuotasView:
         )
 
     def version(self, namespace: str) -> int:
-        """Grows with every change of the namespace's quotas and of what is used of them."""
+        """Grows with every change of the namespace's quotas and of their use."""
         here = self._by_namespace.get(namespace)
         return self._dropped_version if here is None else here.version
 
@@ -111,7 +117,7 @@ class QuotasView:
         return uncovered.action == "Deny" and selector.matches(self._namespaces.labels(namespace) or {})
 
     def uses(self, pod: Pod) -> list[QuotaUse]:
-        """The quotas that charge a pod, with what the others use. O(quotas + pods that wait, where those count)."""
+        """The quotas that charge a pod, with their use by others. O(quotas + waiting pods, if they count)."""
         here = self._by_namespace.get(pod.namespace)
         if here is None or self._is_excess(here):
             return []
@@ -122,7 +128,7 @@ class QuotasView:
         ]
 
     def excess(self, namespace: str) -> int:
-        """How many quotas a namespace has that has more than `quota.maxPerNamespace`, of which none is counted; else 0. O(1)."""
+        """If a namespace has more quotas than `quota.maxPerNamespace`: how many. Then none is counted. Else 0. O(1)."""
         here = self._by_namespace.get(namespace)
         return len(here.uses) if here is not None and self._is_excess(here) else 0
 
@@ -136,13 +142,13 @@ class QuotasView:
         others = dict(used)
         _charge(quota, others, own, -1)
         older = _age(pod)
-        for each in here.waiting.values():
-            if each.uid != pod.uid and _age(each) < older:
-                _charge(quota, others, each, 1)
+        for pending in here.waiting.values():
+            if pending.uid != pod.uid and _age(pending) < older:
+                _charge(quota, others, pending, 1)
         return others
 
     def reach(self, signature: PodSignature) -> CurrentReach:
-        """What the terms reach now. O(1) where it is known, else O(terms × namespaces)."""
+        """What the terms reach now. O(1) if it is known, else O(terms × namespaces)."""
         known = self._reach.get(signature)
         if known is None or known[0] != self._namespaces.version:
             known = self._reach[signature] = self._namespaces.version, self._reached(signature)
@@ -150,12 +156,12 @@ class QuotasView:
 
     def _reached(self, signature: PodSignature) -> CurrentReach:
         own, label = signature.namespace, self.settings.reach.consent.label
-        labels = {name: each.labels for name, each in self._namespaces.objects.items()}
+        labels = {name: namespace.labels for name, namespace in self._namespaces.objects.items()}
         terms = [term for term in terms_of(signature.affinity) if may_reach_out(term, own)]
-        found = [reached(term, own, labels) for term in terms]
-        every = set().union(*found) if label else set()
+        by_term = [reached(term, own, labels) for term in terms]
+        every = set().union(*by_term) if label else set()
         return CurrentReach(
-            max(map(len, found), default=0),
+            max(map(len, by_term), default=0),
             frozenset(term.topology_key for term in terms),
             tuple(sorted(name for name in every if labels.get(name, {}).get(label) != _CONSENT)),
         )
@@ -166,7 +172,7 @@ class QuotasView:
 
 
 class QuotaTable(QuotasView):
-    """Quotas by key, and usage by namespace. Subscribers to ``changes`` are told of quotas, and of pods that use less."""
+    """Quotas by key, and their use by namespace. ``changes``: notifies of quotas, and of pods that use less."""
 
     def __init__(
         self,
@@ -178,7 +184,10 @@ class QuotaTable(QuotasView):
         policies: PolicyTable,
         exempt_from_policies: Exempt,
     ) -> None:
-        """All by UID. ``pods``: those that the watch shows. ``assumed``: assumptions. ``nominated``: plans of preemptions."""
+        """All by UID. ``pods``: as the watch shows them. ``assumed``: assumptions.
+
+        ``nominated``: plans of preemptions.
+        """
         super().__init__(settings, namespaces, PolicyTerms(policies, namespaces, exempt_from_policies, self.recount))
         if settings.enabled:
             self._policy_terms.follow()
@@ -189,10 +198,10 @@ class QuotaTable(QuotasView):
         self._nominated = nominated
         self._last_version = 0
 
-    # -- changes --------------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def change(self, key: str, new: PodQuota | None) -> bool:
-        """Applies a quota as it is now, None where it is deleted; False where nothing has changed. O(pods that it counts)."""
+        """Applies a quota as it is now (None: deleted); False if nothing has changed. O(pods that it counts)."""
         old = self.objects.get(key)
         if old == new:
             return False
@@ -200,14 +209,14 @@ class QuotaTable(QuotasView):
             del self.objects[key]
         else:
             self.objects[key] = new
-        found = [each for each in (old, new) if each is not None and each.scopes]
-        if found:
-            self._file(found[0].namespace, found[0].name, new if new is not None and new.scopes else None)
+        scoped = [quota for quota in (old, new) if quota is not None and quota.scopes]
+        if scoped:
+            self._file(scoped[0].namespace, scoped[0].name, new if new is not None and new.scopes else None)
             self.changes.notify(old, new)
         return True
 
     def _file(self, namespace: str, name: str, new: PodQuota | None) -> None:
-        """Files a quota of the scope. Those of a namespace are counted once it has no more than `quota.maxPerNamespace`."""
+        """Files a quota of the scope. A namespace's quotas are counted while it has at most `quota.maxPerNamespace`."""
         here = self._here(namespace)
         was_excess = self._is_excess(here)
         here.uses.pop(name, None)
@@ -221,12 +230,12 @@ class QuotaTable(QuotasView):
         self._touch(namespace, here)
 
     def observe(self, pod: Pod) -> None:
-        """A pod, its binding or what is assumed of it may have changed. O(quotas of its namespace) for one in the scope."""
+        """A pod, its binding or its assumption may have changed. For a pod in the scope O(quotas of its namespace)."""
         if self.is_counted(pod.signature) or self._is_known(pod):
             self._update(pod.namespace, pod.uid)
 
     def recount(self, namespace: str = "") -> None:
-        """Finds anew which pods count, in one step, where policies may concern other pods than before. O(pods).
+        """Looks up again which pods count, in one step, after policies may apply to other pods than before. O(pods).
 
         ``namespace``: only its pods; empty for all.
         """
@@ -234,14 +243,14 @@ class QuotaTable(QuotasView):
             return
         homes = self._by_namespace.items()
         uids = [(name, uid) for name, here in homes for uid in (*here.placed, *here.waiting) if namespace in ("", name)]
-        counted: dict[PodSignature, bool] = {}  # most pods share their signature with others
-        for pod in chain(self._pods.values(), (each.pod for each in self._assumed().values())):
+        counted: dict[PodSignature, bool] = {}  # looked up once each, because most pods share their signature
+        for pod in chain(self._pods.values(), (assumed.pod for assumed in self._assumed().values())):
             signature = pod.signature
-            found = counted.get(signature)
-            if found is None:
-                found = namespace in ("", signature.namespace) and self.is_counted(signature)
-                counted[signature] = found
-            if found:
+            is_counted = counted.get(signature)
+            if is_counted is None:
+                is_counted = namespace in ("", signature.namespace) and self.is_counted(signature)
+                counted[signature] = is_counted
+            if is_counted:
                 uids.append((signature.namespace, pod.uid))
         for home, uid in dict.fromkeys(uids):
             self._update(home, uid)
@@ -258,7 +267,7 @@ class QuotaTable(QuotasView):
             self._touch(name, here)
 
     def placed(self, uid: str) -> Pod | None:
-        """A pod that counts as placed, by what the index holds of it; None where it does not."""
+        """A pod that counts as placed by the index's tables, else None."""
         shown = self._pods.get(uid)
         if shown is None or not shown.node:
             assumed = self._assumed().get(uid)
@@ -290,21 +299,21 @@ class QuotaTable(QuotasView):
             for quota, used in here.uses.values():
                 _charge(quota, used, freed, -1)
                 _charge(quota, used, placed, 1)
-        left = here.waiting.get(uid)
+        waited = here.waiting.get(uid)
         has_changed |= _put(here.waiting, uid, waiting)
         if has_changed:
             self._touch(namespace, here)
-            less = freed or left
+            less = freed or waited
             if less is not None and here.uses:
                 self.changes.notify(less, placed or waiting)
         elif here.is_empty:
             del self._by_namespace[namespace]
 
     def _here(self, namespace: str) -> _Namespace:
-        found = self._by_namespace.get(namespace)
-        if found is None:
-            found = self._by_namespace[namespace] = _Namespace(version=self._dropped_version)
-        return found
+        here = self._by_namespace.get(namespace)
+        if here is None:
+            here = self._by_namespace[namespace] = _Namespace(version=self._dropped_version)
+        return here
 
     def _touch(self, namespace: str, here: _Namespace) -> None:
         self._last_version += 1
@@ -314,10 +323,10 @@ class QuotaTable(QuotasView):
             self._dropped_version = self._last_version
             del self._by_namespace[namespace]
 
-    # -- for the audit and for metrics ----------------------------------------------------------------------------------
+    # -- for the audit and for metrics ---------------------------------------------------------------------------------
 
     def namespaces(self) -> list[str]:
-        """The namespaces with quotas of the scope, or with pods that count."""
+        """The namespaces with quotas of the scope, or with counted pods."""
         return list(self._by_namespace)
 
     def holds(self, pod: Pod) -> bool:
@@ -326,11 +335,11 @@ class QuotaTable(QuotasView):
         return here is not None and here.placed.get(pod.uid) is pod
 
     def differences(self, namespace: str) -> list[str]:
-        """Where a namespace is counted in another way than its pods and quotas are now. O(pods in the scope there)."""
+        """The differences between a namespace's counts and its pods and quotas. O(its pods in the scope)."""
         here = self._by_namespace.get(namespace, _Namespace())
         wrong = [pod for pod in here.placed.values() if self.placed(pod.uid) is not pod]
         lines = [f"pod {pod.full_name}: counts for quotas, and is not placed so" for pod in wrong]
-        wanted = {each.name for each in self.objects.values() if each.scopes and each.namespace == namespace}
+        wanted = {quota.name for quota in self.objects.values() if quota.scopes and quota.namespace == namespace}
         if wanted != here.uses.keys():
             lines.append(f"quotas of {namespace}: {sorted(here.uses)} are counted, should be {sorted(wanted)}")
         for quota, used in () if self._is_excess(here) else here.uses.values():
@@ -341,11 +350,11 @@ class QuotaTable(QuotasView):
 
     def states(self) -> dict[str, int]:
         """How many quotas with the scope are in each of `STATES`. O(quotas)."""
-        found = dict.fromkeys(STATES, 0)
+        states = dict.fromkeys(STATES, 0)
         for here in self._by_namespace.values():
             for quota, used in here.uses.values():
-                found[_state(quota, used)] += 1
-        return found
+                states[_state(quota, used)] += 1
+        return states
 
     def statistics(self) -> dict[str, int]:
         """How many quotas are kept, and how many placed pods count for quotas."""
@@ -354,7 +363,7 @@ class QuotaTable(QuotasView):
 
 
 def _put(pods: dict[str, Pod], uid: str, new: Pod | None) -> bool:
-    """Sets or removes a pod; whether quotas are charged otherwise than before."""
+    """Sets or removes a pod. Returns whether the charge of quotas changes."""
     old = pods.get(uid)
     if new is None:
         pods.pop(uid, None)
@@ -364,12 +373,12 @@ def _put(pods: dict[str, Pod], uid: str, new: Pod | None) -> bool:
 
 
 def _facts(pod: Pod | None) -> object:
-    """What a charge depends on."""
+    """The facts that a charge depends on."""
     return None if pod is None else (pod.requests, pod.quota, pod.signature.priority_class)
 
 
 def _charge(quota: PodQuota, used: dict[str, int], pod: Pod | None, sign: int) -> None:
-    """Adds what a pod uses of a quota, or with ``sign`` -1 takes it away."""
+    """Adds a pod's use to a quota, or with ``sign`` -1 subtracts it."""
     if pod is not None and matches(quota, pod):
         add(used, dict(charges(quota.hard, pod)), sign)
 
@@ -396,21 +405,21 @@ def _state(quota: PodQuota, used: Resources) -> str:
     return "full" if any(used.get(name, 0) >= quota.hard[name] for name in NUMBERS if name in quota.hard) else "free"
 
 
-# -- what policies add to pods -------------------------------------------------------------------------------------------
+# -- what policies add to pods -----------------------------------------------------------------------------------------
 
 _MOMENTS = (Moment.ADMISSION, Moment.SCHEDULING)
 
 
 class PolicyTerms:
-    """Policies with such terms in mode Enforce.
+    """Policies with terms of the quota scope, in mode Enforce.
 
-    ``changed`` is called when other pods may have become subject to them, with their namespace, or an empty text for all.
+    ``changed`` is called when they may apply to other pods than before: with their namespace, or with "" for all.
     """
 
     def __init__(
         self, policies: PolicyTable, namespaces: Namespaces, exempt: Exempt, changed: Callable[[str], None]
     ) -> None:
-        """``exempt``: what no policy applies to."""
+        """``exempt``: objects that no policy applies to."""
         self._policies = policies
         self._namespaces = namespaces
         self._exempt = exempt
@@ -419,17 +428,20 @@ class PolicyTerms:
         self._known: WeakKeyDictionary[PodSignature, tuple[Labels | None, tuple[Policy, ...]]] = WeakKeyDictionary()
 
     def follow(self) -> None:
-        """Follows the policies from now on; the table of policies must still be empty."""
+        """Follows the policies from now on. The table of policies must still be empty."""
         self._policies.changes.subscribe(self._policy_changed)
         self._namespaces.changes.subscribe(self._namespace_changed)
 
     def are_added(self, signature: PodSignature) -> bool:
-        """Whether a policy adds such terms when the pod is scheduled. O(1) without such policies, and for a known signature."""
-        return bool(self._keys) and any(each.acts(Moment.SCHEDULING) for each in self._selected(signature))
+        """Whether a policy adds such terms when the pod is scheduled.
+
+        O(1) without such policies, or for a known signature.
+        """
+        return bool(self._keys) and any(policy.acts(Moment.SCHEDULING) for policy in self._selected(signature))
 
     def injecting(self, signature: PodSignature) -> tuple[PolicyKey, ...]:
         """The policies with such terms that select the pod, at admission or when it is scheduled."""
-        return tuple(each.key for each in self._selected(signature)) if self._keys else ()
+        return tuple(policy.key for policy in self._selected(signature)) if self._keys else ()
 
     def _selected(self, signature: PodSignature) -> tuple[Policy, ...]:
         labels = self._namespaces.labels(signature.namespace)
@@ -442,8 +454,10 @@ class PolicyTerms:
         if self._exempt.covers(signature.namespace, signature.labels):
             return ()
         subject = signature.subject(labels)
-        found = {each.key: each for moment in _MOMENTS for each in self._policies.select(subject, moment)}
-        return tuple(each for key, each in found.items() if key in self._keys and each.is_for(signature.owner_kind))
+        selected = {policy.key: policy for moment in _MOMENTS for policy in self._policies.select(subject, moment)}
+        return tuple(
+            policy for key, policy in selected.items() if key in self._keys and policy.is_for(signature.owner_kind)
+        )
 
     def _policy_changed(self, change: IndexChange[Policy]) -> None:
         self._known.clear()
@@ -456,6 +470,6 @@ class PolicyTerms:
             self._changed(changed)
 
     def _namespace_changed(self, change: IndexChange[Namespace]) -> None:
-        found = change.new or change.old
-        if self._keys and found is not None:
-            self._changed(found.name)
+        namespace = change.new or change.old
+        if self._keys and namespace is not None:
+            self._changed(namespace.name)

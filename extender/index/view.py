@@ -1,11 +1,11 @@
-"""What rules, verbs and the server see of the index: its readers, each bound from the room that holds the answer.
+"""What rules, verbs and the server see of the index: its readers, each bound from the table that has the answer.
 
-A view is live: between two awaits it does not change, so a verb, which is one synchronous function, always sees one
-consistent state. The one exception is a trial, which changes counts inside its block. Work that is done in steps copies a
-table before it pauses. Rooms keep their identity for as long as the index lives, also across a recount, so a reader that is
-bound once never goes stale, and costs one function call.
+A view is live. Between two awaits it does not change, so a verb, which is one synchronous function, sees one consistent
+state. The only exception is a trial, which changes counts inside its block. Work in steps copies a table before it
+pauses. Tables keep their identity while the index lives, even in a recount. So a reader that is bound once never goes
+stale, and costs one function call.
 
-Nothing here or reachable from here changes the index: rooms that are given out are typed by their read side.
+Nothing here, or reachable from here, changes the index: tables are typed by their read side.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ if TYPE_CHECKING:
 
 
 class ClusterView:
-    """The readers of an index. Nodes are numbered; a number is valid until the node and its pods are deleted.
+    """The readers of an index. Nodes are numbered. A number is valid until the node and its pods are deleted.
 
-    ``pods`` are those that the watch shows, by UID, ``unplaced`` those of them without a node, ``pods_of`` how many pods each
-    signature has, placed or not, ``deleted`` the UIDs of the pods that were deleted last. ``known`` are the numbers of the nodes
-    that exist, by name, ``node_names`` all names by number. ``nominated`` are the nominated pods, by their status or by a plan,
-    by node name and UID. ``given_back`` tells of assumptions whose pods were not bound where they kept room, ``budget_changes``
-    of what is freed of the budgets of namespaces where pods wait. ``room`` is None with one scheduler, which counts it itself.
+    - ``pods``: as the watch shows them, by UID; ``unplaced``: those without a node
+    - ``pods_of``: how many pods each signature has, placed or not
+    - ``deleted``: UIDs of the pods that were deleted last
+    - ``known``: numbers of the existing nodes, by name; ``node_names``: all names by number
+    - ``nominated``: pods that are nominated by their status or by a plan, by node name and UID
+    - ``given_back``: notifies of assumptions whose pods were not bound where they held room
+    - ``budget_changes``: notifies of namespaces whose budget became free while pods wait
+    - ``room``: None with one scheduler, which counts room itself
     """
 
     pods: Mapping[str, Pod]
@@ -101,7 +104,7 @@ class ClusterView:
         # Counts, and trials on them, which are undone when their block ends
         self.pods_of = index.counts.compiler.pods
         self.compiled, self.release_compiled = index.counts.compiler.find, index.counts.compiler.release
-        # As if both rules were enabled: for decisions that are only compared. None where there are none.
+        # As if both rules were enabled, for decisions that are only compared; None without them.
         self.shadow_compiled = None if index.counts.shadow is None else index.counts.shadow.find
         self.dependency_version = index.counts.dependency_version
         self.is_touched = index.counts.is_touched
@@ -125,17 +128,17 @@ class ClusterView:
         self.leaving = index.nominations.leaving
 
     def assumed_nodes(self, uid: str) -> Sequence[str] | None:
-        """The nodes that an assumed pod may be on; None for a pod that is not assumed. O(1)."""
+        """The nodes that an assumed pod may be on; None if it is not assumed. O(1)."""
         assumed = self._assumed.get(uid)
         return None if assumed is None else assumed.nodes
 
     def assumed_node(self, uid: str) -> str:
-        """The node that an assumed pod counts on; empty for one that may be on several or on none, and for others. O(1)."""
+        """The node that an assumed pod counts on; empty if it counts on none, or is not assumed. O(1)."""
         assumed = self._assumed.get(uid)
         return "" if assumed is None else assumed.pod.node
 
     def assumed_pods(self) -> Iterator[tuple[Pod, Sequence[str]]]:
-        """The assumed pods, each with the nodes that it may be on. O(assumed pods)."""
+        """The assumed pods, with the nodes that they may be on. O(assumed pods)."""
         for assumed in self._assumed.values():
             yield assumed.pod, assumed.nodes
 

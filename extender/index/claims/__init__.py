@@ -1,1 +1,1 @@
-"""Nodes that pods lay claim to before the watch shows them there: assumed, nominated; and pods that were rejected."""
+"""Claims of pods on nodes before the watch shows the pods there: assumed and nominated pods. Also rejected pods."""

@@ -1,16 +1,19 @@
-"""Assumed pods: those for which nodes passed, between the filter response and the watch.
+"""Assumed pods: pods for which nodes passed, between the filter response and the watch.
 
 The scheduler sends the next request before the watch shows the last pod (in 70–98 % of cycles), so a response must
-count at once. A pod with one passed node counts there like any other. A pod with several is undetermined: it counts on none of
-them; instead the groups that would count it have an undetermined pod, so that a request which depends on it can wait, or count it
-pessimistically (`expected`), while all other requests go on. A pod counts by the labels that the watch shows.
+count at once. A pod counts by the labels that the watch shows.
 
-An assumption ends when the watch shows the pod bound or deleted, when a complete list lacks the pod, with a report that this
-attempt failed, where our own binding failed (`end_binding`), or with expiry. A new request for the pod may be forged: it ends an
-assumption only where none of its nodes passes any more (`FilterService._answer_again`). None begins for a deleted pod.
-A binding may also fail without a report: the API server that refuses it may be unable to accept the report as well. So an assumption
-that no binding confirms in time is *doubted*: the pod is on one of its nodes or on none, and a request that depends on it gets a
-result that is right in either case. Time comes in as ``now`` in monotonic seconds.
+1. A pod with one passed node counts there like any other pod.
+2. A pod with several is undetermined: it counts on none of them. Groups that would count it have an undetermined pod. A
+   request that depends on such a group can wait, or count the pod pessimistically (`expected`). Other requests go on.
+3. A *doubted* pod is on one of its nodes or on none. A request that depends on it gets a result that is right in either
+   case. Doubt is needed because a binding may fail without a report: the API server that refuses it may be unable to
+   accept the report too. So an assumption that no binding confirms in time is doubted.
+
+An assumption ends when the watch shows the pod bound or deleted, when a complete list lacks the pod, with a report that
+this attempt failed, when our own binding failed (`end_binding`), or at expiry. A new request for the pod may be forged,
+so it ends an assumption only if none of its nodes passes any more (`FilterService._answer_again`). No assumption begins
+for a deleted pod. Time comes in as ``now`` in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -33,12 +36,12 @@ from extender.model.bounded import DeletedPods
 from extender.model.changes import Assumption, AssumptionEnd
 from extender.model.objects import Pod
 
-MOST_BOUND: Final = 4_096  # of a quarter of a second
+MOST_BOUND: Final = 4_096  # pods that are bound in a quarter of a second
 
 
 @dataclass(frozen=True, slots=True)
 class AssumptionTimeouts:
-    """Seconds after a response: until its assumption expires, a failure report counts for it, and it is doubted."""
+    """Seconds after a response until its assumption expires, a failure report counts for it, or it is doubted."""
 
     expiry: float
     failure_grace: float
@@ -46,9 +49,10 @@ class AssumptionTimeouts:
 
 
 class Assumed(msgspec.Struct, frozen=True, gc=False):
-    """A pod as in its request (with its node while it counts there), the nodes it may be on, and since when.
+    """A pod as in its request (with its node if it counts there), the nodes it may be on, and since when.
 
-    ``doubted``: it may also be on no node. ``answered``: a request was answered so; else it was nominated elsewhere.
+    ``doubted``: it may also be on no node. ``answered``: filter returned these nodes; otherwise it was nominated
+    elsewhere.
     """
 
     pod: Pod
@@ -59,14 +63,16 @@ class Assumed(msgspec.Struct, frozen=True, gc=False):
 
 
 class AssumedPods:
-    """All assumed pods by UID. ``several`` counts those whose node is not known yet, ``doubted`` those in doubt.
+    """All assumed pods by UID.
 
-    The node of the former is known soon, so a filter request may wait for them; it never waits for the latter.
-    ``ended`` counts the assumptions that a report of failure or expiry has ended, ``expired`` those that expiry has ended.
-    ``changes`` shows each assumption that ends or comes into doubt, ``unconfirmed`` those that ``ended`` counts,
-    ``given_back`` each one that ends although its pod is not bound where it kept room.
-    ``binding``: by UID, those that this process is binding, or may have bound: whether a report of failure has come.
-    ``bound``: the pods that the watch has shown bound, for a reader that takes them away; the last `MOST_BOUND`.
+    - ``several``: how many are undetermined; a filter request may wait for them, because their node is known soon
+    - ``doubted``: how many are in doubt; no request waits for them
+    - ``ended``: how many assumptions a failure report or expiry has ended; ``expired``: how many expiry has ended
+    - ``changes``: notifies of each assumption that ends or becomes doubted
+    - ``unconfirmed``: notifies of assumptions that ``ended`` counts
+    - ``given_back``: notifies of each assumption that ends while its pod is not bound where it held room
+    - ``binding``: UIDs of pods that this process is binding, or may have bound, and whether a failure was reported
+    - ``bound``: the pods that the watch has shown bound, at most `MOST_BOUND`; a reader removes them
     """
 
     def __init__(
@@ -81,11 +87,14 @@ class AssumedPods:
         room: RoomTable | None = None,
         slots: tuple[Container[str], Callable[[str, str], None]] = ((), lambda _uid, _node: None),
     ) -> None:
-        """``pods``: those that the watch shows, by UID. ``count`` adds a pod to its node (1) or removes it (-1).
+        """The tables and callbacks that assumptions change.
 
-        ``known``: numbers of the existing nodes, by name. ``observe`` is called with each pod whose assumption has begun or
-        ended. ``room`` is where pods of undetermined node keep room, if that is counted. ``slots``: the UIDs of pods with room that is
-        reserved for their group, and what is called with one of them and its node once it counts there.
+        - ``pods``: the pods that the watch shows, by UID
+        - ``known``: numbers of the existing nodes, by name
+        - ``count``: adds a pod to its node (1) or removes it (-1)
+        - ``observe``: called with each pod whose assumption has begun or ended
+        - ``room``: where undetermined pods hold room, if it is counted
+        - ``slots``: UIDs of pods with a slot, and what is called with such a pod and its node once it counts there
         """
         self._pods = pods
         self._room = room
@@ -108,15 +117,16 @@ class AssumedPods:
         self._failed: set[str] = set()
         self._on: dict[str, dict[str, Pod]] | None = None  # see `undetermined_on`
         self.binding: dict[str, bool] = {}
-        # By UID, the attempts whose assumption ended before a report of failure: as many next reports may be of those.
+        # By UID, how many assumptions ended before a failure report came: as many later reports may belong to these
+        # attempts.
         self._unreported: dict[str, int] = {}
 
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
-        """From now on the pod counts on the node, or with several nodes as undetermined between them.
+        """From now on the pod counts on the node; with several nodes it is undetermined.
 
-        An earlier assumption of the pod ends. None begins without a node, for a deleted pod, and for one that the watch
-        has already shown on a node. ``doubted``: the pod may be on none of the nodes; they keep room for it, and no other
-        pod is placed because of it. O(groups that count the pod).
+        An earlier assumption of the pod ends. No assumption begins without a node, for a deleted pod, or for a pod that
+        the watch already shows on a node. ``doubted``: the pod may be on none of the nodes. They hold room for it, and
+        no other pod is placed because of it. O(groups that count the pod).
         """
         if pod.uid in self.held:
             self.discard(pod.uid)
@@ -138,7 +148,10 @@ class AssumedPods:
             self._observe(assumed.pod)
 
     def widen(self, pod: Pod, nodes: Sequence[str], now: float) -> None:
-        """A later answer lets an assumed pod go to other nodes too: it may be on any of both, or on none. O(groups that count it)."""
+        """A later answer allows an assumed pod more nodes: it may be on any of the old and new ones, or on none.
+
+        O(groups that count it).
+        """
         every = tuple(dict.fromkeys((*self.held[pod.uid].nodes, *nodes)))
         self.assume(pod, every, now, doubted=True)
         self.held[pod.uid] = msgspec.structs.replace(self.held[pod.uid], answered=True)
@@ -147,7 +160,7 @@ class AssumedPods:
     def apart(self, uid: str) -> Iterator[None]:
         """Inside the block an assumption does not count. O(groups that count the pod)."""
         assumed, is_failed = self.held[uid], uid in self._failed
-        if self._journal.note is not None:  # what is decided inside is recorded
+        if self._journal.note is not None:  # decisions inside the block are recorded
             self._journal.note(AssumptionEnd(uid))
         self._end(uid)
         if assumed.pod.node:
@@ -164,14 +177,14 @@ class AssumedPods:
                 )
 
     def forget(self, uid: str) -> Assumed | None:
-        """Ends an assumption, because its attempt has failed, and takes it out of the counts; returns it, None where there was none."""
+        """Ends an assumption because its attempt failed, and uncounts the pod. Returns it; None if there was none."""
         is_unreported = uid in self.held and uid in self._pods
         if is_unreported:
             self._unreported[uid] = self._unreported.get(uid, 0) + 1
         return self.discard(uid, is_unreported=is_unreported)
 
     def discard(self, uid: str, *, is_unreported: bool = False) -> Assumed | None:
-        """The same where no report of failure is to come."""
+        """Ends an assumption of which no failure report will come. Returns it; None if there was none."""
         if self._journal.note is not None and uid in self.held:
             self._journal.note(AssumptionEnd(uid, is_unreported))
         assumed = self._end(uid)
@@ -182,17 +195,20 @@ class AssumedPods:
         return assumed
 
     def begin_binding(self, uid: str) -> None:
-        """From now on no report of failure ends the assumption: the binding may be carried out all the same."""
+        """From now on no failure report ends the assumption, because the binding may succeed all the same."""
         self.binding[uid] = False
 
     def end_binding(self, uid: str, *, failed: bool) -> None:
-        """The result is known. Ends the assumption of a binding that failed."""
+        """The binding has ended. If it failed, the assumption ends."""
         is_reported = self.binding.pop(uid, False)
         if failed:
             (self.discard if is_reported else self.forget)(uid)
 
     def tell_end(self, assumed: Assumed, pod: Pod | None) -> None:
-        """Tells of an assumption that has ended, after every count is true. ``pod``: as the watch shows it now."""
+        """Notifies of an assumption that has ended, after all counts are updated.
+
+        ``pod``: as the watch shows it now.
+        """
         if self.changes.callbacks:
             self.changes.notify(assumed, None)
         if self.given_back.callbacks and (pod is None or assumed.nodes != (pod.node,)):
@@ -201,7 +217,7 @@ class AssumedPods:
             self.unconfirmed.notify(assumed, None)
 
     def _end(self, uid: str) -> Assumed | None:
-        """Ends an assumption. A pod on a single node still counts there, and subscribers have not been called."""
+        """Ends an assumption, except: a pod on a single node still counts there, and nothing is notified."""
         assumed = self.held.pop(uid, None)
         if assumed is None:
             return None
@@ -214,13 +230,15 @@ class AssumedPods:
         return assumed
 
     def observe(self, uid: str, old: Pod | None, new: Pod | None) -> Assumed | None:
-        """Applies what the watch shows of any pod: bound, deleted or with a failed binding, its assumption ends.
+        """Applies a watch event of any pod. If it is bound, deleted or its binding failed, its assumption ends.
 
-        The scheduler binds only in an attempt in which the pod passed the filter. So a report of a failed binding is about the
-        attempt of this assumption, and ends it, unless the assumption of an earlier attempt ended before its report came. Filter gives
-        our error `ON_ITS_WAY` to a later attempt while the pod is assumed, so a report of this error also shows that the assumed
-        attempt is over. Any other report may be about an earlier attempt; `review` decides later.
-        Returns the assumption that ended. The caller counts the pod of the watch in its place, and notifies `changes`.
+        1. A report of a failed binding belongs to the attempt of this assumption, because the scheduler binds only a
+           pod that passed the filter. Exception: an earlier assumption may have ended before its own report came.
+        2. Filter answers `ON_ITS_WAY` to a later attempt while the pod is assumed. So a report of this error also shows
+           that the assumed attempt is over.
+        3. Any other report may belong to an earlier attempt: `review` decides later.
+
+        Returns the assumption that ended. The caller counts the watch's pod in its place, and notifies `changes`.
         """
         if new is None:
             self._deleted.add(uid)
@@ -246,7 +264,10 @@ class AssumedPods:
         return None
 
     def _renew(self, uid: str, new: Pod) -> None:
-        """Counts an assumed pod as the watch shows it: its labels may change before it is bound. O(groups that count it)."""
+        """Counts an assumed pod as the watch shows it, because its labels may change before it is bound.
+
+        O(groups that count it).
+        """
         before = self.held[uid]
         if before.pod.signature is not new.signature or before.pod.requests != new.requests:
             renewed = msgspec.structs.replace(before, pod=msgspec.structs.replace(new, node=before.pod.node))
@@ -256,7 +277,7 @@ class AssumedPods:
             self.changes.notify(before, renewed)
 
     def _put(self, assumed: Assumed, sign: int) -> None:
-        """Counts a pod on its node, or as one that may come to any of several (``sign`` 1), or takes it out (-1)."""
+        """Counts a pod on its node, or as undetermined between several (``sign`` 1), or uncounts it (-1)."""
         pod = assumed.pod
         if pod.node:
             self._count(pod, sign)
@@ -272,7 +293,7 @@ class AssumedPods:
             self._room.claim(pod, assumed.nodes, sign)
 
     def _note_places(self, on: dict[str, dict[str, Pod]], assumed: Assumed, sign: int) -> None:
-        """Adds a pod where it may be, or takes it away. O(its nodes)."""
+        """Adds a pod to the nodes where it may be, or removes it. O(its nodes)."""
         if not (self.several or self.doubted):
             self._on = None
             return
@@ -286,23 +307,23 @@ class AssumedPods:
                 del on[name]
 
     def _take_earlier_report(self, uid: str) -> bool:
-        """Takes a report of a failed binding for an attempt whose assumption ended before; returns whether there was one."""
+        """Takes a report for an attempt whose assumption had ended before. Returns whether one was expected."""
         attempts = self._unreported.pop(uid, 0)
         if attempts > 1:
             self._unreported[uid] = attempts - 1
         return attempts > 0
 
     def listed(self, shown: Container[str], begun: float) -> None:
-        """Ends the assumptions that are older than ``begun``, the start of a complete list, and whose pods it does not have.
+        """Ends assumptions that began before ``begun``, the start of a complete list that lacks their pods.
 
-        The watch may never have shown such a pod, and then no other event shows its deletion.
+        The watch may never have shown such a pod. Then no other event shows its deletion.
         """
         for uid in [uid for uid, assumed in self.held.items() if assumed.since < begun and uid not in shown]:
             self._deleted.add(uid)
             self.forget(uid)
 
     def recount(self, signatures: SignatureTable) -> None:
-        """Counts every assumption again, into tables that have just been cleared."""
+        """Counts every assumption again, in tables that were just cleared."""
         self._signatures = signatures
         for assumed in self.held.values():
             if assumed.pod.node:
@@ -313,13 +334,14 @@ class AssumedPods:
     def review(
         self, now: float, limits: AssumptionTimeouts, *, known_before: float = inf, known_until: float = inf
     ) -> int:
-        """Ends what has expired, and what failed since the last review; returns how many ended. O(assumed pods).
+        """Ends what has expired, and what failed since the last review. Returns how many ended. O(assumed pods).
 
-        A report of failure is taken for an earlier attempt's unless it was written ``failure_grace`` seconds after the
-        answer: those arrive while the pod is assumed (measured 31–63 times in 1,000 pods), and would free a place that
-        is taken. The report does not say when it was written; but all that was written before ``known_before`` had been read before
-        the last review. In the same way a binding is missing for ``expiry`` seconds only if all that was written up to
-        ``known_until`` has been read.
+        1. A failure report counts only if it was written ``failure_grace`` seconds after the answer. Earlier reports
+           belong to an earlier attempt: such reports come while the pod is assumed (measured: 31–63 in 1,000 pods), and
+           would free a place that is taken. The report does not say when it was written, but all reports written before
+           ``known_before`` had been read before the last review.
+        2. In the same way, a binding is missing for ``expiry`` seconds only if all events up to ``known_until`` have
+           been read.
         """
         failed, self._failed = self._failed, set()
         written = min(now, known_before)
@@ -327,10 +349,8 @@ class AssumedPods:
         read = min(now, known_until)
         late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
         self.expired += len(late)
-        ends = {
-            **dict.fromkeys(late, self.forget),
-            **dict.fromkeys(ended, self.discard),
-        }  # the latter by its own report
+        # discard: the report has come
+        ends = {**dict.fromkeys(late, self.forget), **dict.fromkeys(ended, self.discard)}
         over = [assumed for uid, end in ends.items() if (assumed := end(uid)) is not None]
         self.ended += len(over)
         for assumed in over:
@@ -356,7 +376,7 @@ class AssumedPods:
         self.changes.notify(assumed, doubted)
 
     def extend(self, seconds: float) -> None:
-        """Extends every assumption by a time in which this process did not run and read no events. O(assumed pods)."""
+        """Extends every assumption by a time in which this process was stopped and read no events. O(assumed pods)."""
         for uid, assumed in self.held.items():
             self.held[uid] = msgspec.structs.replace(assumed, since=assumed.since + seconds)
 
@@ -366,35 +386,40 @@ class AssumedPods:
         return {"known": certain, "undetermined": self.several, "doubted": self.doubted}
 
     def is_undetermined(self, compiled: CompiledConstraints) -> bool:
-        """Whether the filter result may depend on a pod whose node is not known yet. O(groups)."""
+        """Whether the filter result may depend on an undetermined pod. O(groups)."""
         return (self.several or self.doubted) > 0 and any(group.undetermined for group in compiled.filter_groups())
 
     def is_score_undetermined(self, compiled: CompiledConstraints, since: float) -> bool:
-        """Whether the scores may depend on a pod that was answered after ``since`` and whose node is not known yet.
+        """Whether the scores may depend on an undetermined pod that was answered after ``since``.
 
-        O(groups), and O(pods answered since) where a group has such pods.
+        O(groups); O(pods answered since) if a group has such pods.
         """
         if not self.several:
             return False
         groups = [group for group in compiled.score_groups() if group.undetermined]
-        recent = takewhile(lambda each: each.since > since, reversed(self.held.values())) if groups else ()
-        return any(self._is_counted_by(groups, each) for each in recent if not (each.pod.node or each.doubted))
+        recent = takewhile(lambda assumed: assumed.since > since, reversed(self.held.values())) if groups else ()
+        return any(
+            self._is_counted_by(groups, assumed) for assumed in recent if not (assumed.pod.node or assumed.doubted)
+        )
 
     def _is_counted_by(self, groups: Sequence[GroupView], assumed: Assumed) -> bool:
-        found = self._signatures.find(assumed.pod.signature, terminating=False)
-        return found is not None and any(group in found.groups for group in groups)
+        counts = self._signatures.find(assumed.pod.signature, terminating=False)
+        return counts is not None and any(group in counts.groups for group in groups)
 
     def undetermined(self) -> Sequence[tuple[Pod, Sequence[str], bool]]:
-        """The pods that count on no node, each with the nodes that it may be on, and whether it is in doubt. O(assumed pods)."""
+        """The pods that count on no node, with the nodes that they may be on, and whether they are in doubt.
+
+        O(assumed pods).
+        """
         if not (self.several or self.doubted):
             return ()
         return [(assumed.pod, assumed.nodes, assumed.doubted) for assumed in self.held.values() if not assumed.pod.node]
 
     def undetermined_on(self) -> Mapping[str, Mapping[str, Pod]]:
-        """The same pods by the nodes that they may be on, and by UID.
+        """These pods by the nodes that they may be on, and by UID.
 
-        O(such pods × their nodes) at first. From then on it is kept until there is no such pod: O(1), and as much for each answer
-        as it has nodes.
+        First O(such pods × their nodes). Then the table is kept until there is no such pod: O(1), and O(its nodes) for
+        each answer.
         """
         if self._on is None and (self.several or self.doubted):
             self._on = {}
@@ -404,10 +429,10 @@ class AssumedPods:
         return self._on or {}
 
     def expected(self, group: GroupView) -> Expected:
-        """By domain of the group, where the pods that it would count and whose node is not known may be.
+        """By domain, the undetermined pods that the group would count: sure to land there, and possible.
 
-        A pod whose nodes are all in the same domain is sure to come there, like one that was given a single node,
-        unless it is in doubt. O(assumed pods + such pods × their nodes).
+        A pod whose nodes are all in one domain is sure to land there, unless it is in doubt. O(assumed pods + such pods
+        × their nodes).
         """
         sure: dict[int, int] = {}
         possible: dict[int, int] = {}
@@ -416,10 +441,11 @@ class AssumedPods:
             if assumed.pod.node:
                 continue
             counts_of_signature = self._signatures.find(assumed.pod.signature, terminating=False)
-            times = counts_of_signature.groups.get(group, 0) if counts_of_signature else 0  # type: ignore[call-overload]  # a view of one
+            # a view of one
+            times = counts_of_signature.groups.get(group, 0) if counts_of_signature else 0  # type: ignore[call-overload]
             if times:
                 places = {domains[known[name]] if name in known else 0 for name in assumed.nodes}
-                found = sure if len(places) == 1 and not assumed.doubted else possible
+                bound = sure if len(places) == 1 and not assumed.doubted else possible
                 for domain in places - {0}:
-                    found[domain] = found.get(domain, 0) + times
+                    bound[domain] = bound.get(domain, 0) + times
         return Expected(sure, possible)

@@ -1,12 +1,12 @@
-"""Pods that no node was answered for: nominated ones by node, by their status or by a preemption plan, and rejected ones.
+"""Nominated pods by node, by their status or by a preemption plan; and rejected pods.
 
-A nomination is ``status.nominatedNodeName`` of a pod without a node (KEP-5278). An in-memory nomination is that of a plan:
-it counts from the moment the plan is submitted, and takes precedence over the status. Both end when the pod gets a node.
-Invariant: a pod is filed under at most one node, which `_node_of` holds.
+A nomination is ``status.nominatedNodeName`` of a pod without a node (KEP-5278). An in-memory nomination belongs to a
+plan. It counts from the moment the plan is submitted, and takes precedence over the status. Both end when the pod gets
+a node. Invariant: a pod is filed under at most one node, which `_node_of` holds.
 
-The scheduler retries a rejected pod on events that it watches. It does not watch namespace labels, Services or owners of
-workloads, nor the end of our own assumptions; when one changes, the rejected pods are reviewed, and those that would pass are
-requeued.
+The scheduler retries a rejected pod on events that it watches. It does not watch namespace labels, Services, owners of
+workloads, or the end of our assumptions. When one of these changes, rejected pods are reviewed, and requeued if they
+would pass.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from extender.model.objects import Pod
 MOST_REJECTED: Final = 20_000
 
 DependencyVersion: TypeAlias = Hashable
-"""The version of what a rejection depends on, compared and not read; None where it depends on undetermined pods."""
+"""The version of everything that a rejection depends on; compared only. None: it depends on undetermined pods."""
 
 _NO_PODS: Mapping[str, Pod] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class InMemoryNomination:
-    """A node for a pod, once the victims (UIDs) are deleted. The pod counts there only while the nomination ``holds``."""
+    """A node for a pod, once the victims (UIDs) are deleted. The pod counts there while the nomination ``holds``."""
 
     node: str
     victims: frozenset[str] = frozenset()
@@ -36,9 +36,11 @@ class InMemoryNomination:
 
 
 class Nominations:
-    """Nominated pods by node name and UID; ``pods`` are those that the watch shows. ``version`` grows with every change.
+    """Nominated pods by node name and UID. ``pods``: the pods that the watch shows.
 
-    ``concerned`` are the UIDs of the pods whose changes matter here: those that are nominated, by status or in memory.
+    ``version`` grows with every change.
+
+    ``concerned``: UIDs of pods that are nominated, by status or in memory. Only their changes matter here.
     """
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
@@ -50,16 +52,16 @@ class Nominations:
         self._node_of: dict[str, str] = {}
 
     def change(self, uid: str, pod: Pod | None) -> None:
-        """Applies a change of a pod that is ``concerned`` or has a nominated node; None where it is deleted. O(1)."""
+        """Applies a change of a pod that is ``concerned`` or has a nominated node. None: it is deleted. O(1)."""
         self._file(uid, pod)
 
     def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
-        """From now on the pod counts as nominated to the node, whatever its status says, until ``release_nomination``."""
+        """The pod counts as nominated to the node, whatever its status says, until ``release_nomination``."""
         self.in_memory[pod.uid] = InMemoryNomination(node, frozenset(victims))
         self._file(pod.uid, self._pods.get(pod.uid, pod))
 
     def release_nomination(self, uid: str) -> None:
-        """From now on the pod counts where its status nominates it; the plan itself is not over."""
+        """From now on the pod counts where its status nominates it. The plan continues."""
         nomination = self.in_memory.get(uid)
         if nomination is not None and nomination.holds:
             self.in_memory[uid] = replace(nomination, holds=False)
@@ -96,14 +98,14 @@ class Nominations:
         return nomination.node if nomination is not None and nomination.holds else pod.nominated_node
 
     def uncleared_node(self, uid: str) -> str:
-        """The node of the plan for a pod, while any of its victims exists; else empty. O(victims)."""
+        """The node of a pod's plan, while any victim exists; else empty. O(victims)."""
         nomination = self.in_memory.get(uid)
-        if nomination is None or not any(each in self._pods for each in nomination.victims):
+        if nomination is None or not any(victim in self._pods for victim in nomination.victims):
             return ""
         return nomination.node
 
     def plan_node(self, uid: str) -> str:
-        """The node of the plan for a pod, until the plan is over; else empty. O(1)."""
+        """The node of a pod's plan, until the plan is over; else empty. O(1)."""
         nomination = self.in_memory.get(uid)
         return "" if nomination is None else nomination.node
 
@@ -121,9 +123,10 @@ class Nominations:
 
 
 class RejectedPods:
-    """Rejected pods, ``held`` by UID with what their rejection depends on, the oldest first.
+    """Rejected pods, oldest first. ``held``: by UID, with the version of what the rejection depends on.
 
-    Bounded: above `MOST_REJECTED` the oldest of the namespace that has most is dropped, so that a tenant drops no pod of others.
+    Bounded: above `MOST_REJECTED` the oldest pod of the namespace with most pods is dropped, so a tenant drops no
+    other's pod.
     """
 
     def __init__(self, deleted: DeletedPods) -> None:
@@ -138,7 +141,7 @@ class RejectedPods:
         return iter(list(self.held.values()))
 
     def add(self, pod: Pod, version: DependencyVersion) -> None:
-        """Records a rejection, unless the pod is deleted. O(1), O(namespaces) where it is full."""
+        """Records a rejection, unless the pod is deleted. O(1); O(namespaces) if the table is full."""
         if pod.uid in self._deleted:
             return
         self.discard(pod.uid)
@@ -150,10 +153,10 @@ class RejectedPods:
 
     def discard(self, uid: str) -> None:
         """Drops a pod that passed, was bound or was deleted. O(1)."""
-        found = self.held.pop(uid, None)
-        if found is None:
+        rejected = self.held.pop(uid, None)
+        if rejected is None:
             return
-        namespace = found[0].namespace
+        namespace = rejected[0].namespace
         here = self._by_namespace[namespace]
         del here[uid]
         if not here:

@@ -1,15 +1,16 @@
-"""Room on nodes that is reserved for the pods of decided groups: a slot for each pod, from the decision until it is bound.
+"""Room on nodes that is reserved for the pods of decided groups: a slot for each, until it is bound.
 
-A slot is room on a node for a pod without one, and no address: the pod may go to another node. Then its slot follows it, and an
-equal pod of its group that had its slot there gets the room that the pod has left (`Reservations.follow`). The requests of
-a slot are taken from the free room of the node for pods of other groups. A slot ends when its pod is bound, deleted or finished,
-when the slots of its group are replaced or released, and when they expire. A pod that is assumed on the node of its slot counts
-there already: readers of slots leave it out, so that a binding that fails leaves the room reserved.
+1. A slot is room on a node for a pod without a node. It does not bind the pod to the node. If the pod goes elsewhere,
+   its slot moves there; an equal pod of its group that had its slot there gets the place left (`Reservations.follow`).
+2. For pods of other groups, the requests of a slot reduce the free room of the node.
+3. A slot ends when its pod is bound, deleted or finished, when the slots of its group are replaced or released, and
+   when they expire.
+4. A pod that is assumed on the node of its slot counts there already. Readers of slots skip it, so that a binding that
+   fails leaves the room reserved.
+5. Invariant: a pod has at most one slot, on the node `node_of`.
 
-While any room is reserved, `Reservations` also notes which schedulers ask (`Requests`): a group whose scheduler has a long
-backlog keeps its room, one whose scheduler does not exist loses it.
-
-Invariant: a pod has at most one slot, which `node_of` holds. Time comes in as ``now`` in monotonic seconds.
+While any room is reserved, `Requests` records which schedulers send requests: a group whose scheduler has a long
+backlog keeps its room, a group whose scheduler does not exist loses it. Time comes in as ``now`` in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from extender.model.resources import PODS, Resources
 
 _NO_ROOM: Resources = {}
 _ONE_POD: Resources = {PODS: 1}
-_MOST_SCHEDULERS = 64  # of which the time of the last request is known: pods may name any
+_MOST_SCHEDULERS = 64  # whose last request is remembered: pods may name any scheduler
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class _Group:
 
 
 class _Held(NamedTuple):
-    """The slot of a pod: whose it is, and the pod as it was counted."""
+    """The slot of a pod: its group, its node, and the pod as it was counted."""
 
     group: GroupKey
     node: str
@@ -48,10 +49,12 @@ class _Held(NamedTuple):
 
 
 class Requests:
-    """Which schedulers ask while room is reserved, and about which pods that have slots. Times are monotonic seconds.
+    """Which schedulers send requests while room is reserved, and for which pods with slots.
 
-    ``pods``: the UIDs of pods that have slots and about which a scheduler has asked since they got theirs. The times of the
-    `_MOST_SCHEDULERS` schedulers that asked last are known.
+    Times are monotonic seconds.
+
+    ``pods``: UIDs of pods with slots for which a request came after they got the slot. For the `_MOST_SCHEDULERS`
+    latest schedulers the time of the last request is remembered.
     """
 
     def __init__(self) -> None:
@@ -60,26 +63,27 @@ class Requests:
         self._resumed = float("-inf")
 
     def note(self, scheduler: str, now: float) -> None:
-        """A scheduler asks about any pod. O(1), and O(`_MOST_SCHEDULERS`) for a name that is new."""
+        """A scheduler sends a request for any pod. O(1), or O(`_MOST_SCHEDULERS`) for a new name."""
         if scheduler not in self._last and len(self._last) >= _MOST_SCHEDULERS:
             del self._last[min(self._last, key=self._last.__getitem__)]
         self._last[scheduler] = now
 
     def resume(self, now: float) -> None:
-        """This process did not run until now: schedulers that asked meanwhile were not heard."""
+        """This process was stopped until now, so requests in between were not seen."""
         self._resumed = now
 
     def last_of(self, scheduler: str) -> float:
-        """When a scheduler asked last, or could not be heard; minus infinity where it never asked. O(1)."""
+        """When a scheduler sent its last request, or could not be seen; -inf if it never did. O(1)."""
         return max(self._last.get(scheduler, self._resumed), self._resumed)
 
 
 class ReservedView:
-    """What readers see of the slots of pods.
+    """What readers see of the slots of pods. No entry is empty.
 
-    ``by_node`` are the pods that have a slot, by node name and UID, ``totals`` what their slots take by node, ``pods`` being how
-    many there are; no entry is empty. They may be assumed on the node already. ``changes`` are those after which a rejected pod
-    may pass: room that was freed without its pod being bound there.
+    - ``by_node``: the pods that have a slot, by node name and UID; they may be assumed on the node already
+    - ``totals``: what the slots of a node take; ``pods`` is their number
+    - ``changes``: notifies of changes after which a rejected pod may pass: room became free and its pod is not bound
+      there
     """
 
     by_node: Mapping[str, Mapping[str, Pod]]
@@ -96,19 +100,22 @@ class ReservedView:
 
     @property
     def version(self) -> int:
-        """Grows with every change of the room that is free beside the slots on a node that has any. O(1)."""
+        """Grows with every change of the free room beside slots, on nodes with slots. O(1)."""
         if self.by_node and self._nominated != self._nominations.version:
             self._nominated = self._nominations.version
             self._version += 1
         return self._version
 
     def node_of(self, uid: str) -> str:
-        """The node of a pod's slot, empty where it has none. O(1)."""
-        found = self._held.get(uid)
-        return "" if found is None else found.node
+        """The node of a pod's slot; empty if it has none. O(1)."""
+        slot = self._held.get(uid)
+        return "" if slot is None else slot.node
 
     def siblings_of(self, uid: str) -> Collection[str]:
-        """The UIDs of the pods of its group that have slots, the pod itself with them; none for a pod without a slot. O(1)."""
+        """The UIDs of the pods of its group that have slots, the pod itself included. Empty for a pod without a slot.
+
+        O(1).
+        """
         held = self._held.get(uid)
         return () if held is None else self._groups[held.group].pods
 
@@ -118,22 +125,22 @@ class ReservedView:
         return None if held is None else held.group
 
     def are_alike(self, uid: str, other: str) -> bool:
-        """Whether two pods with slots can exchange them: the room of one is room for the other. O(resources)."""
-        one, two = self._held[uid].pod, self._held[other].pod
+        """Whether two pods with slots can exchange them, because each has room in the other's slot. O(resources)."""
+        first, second = self._held[uid].pod, self._held[other].pod
         return (
-            one.requests == two.requests
-            and one.host_ports == two.host_ports
-            and one.signature.node_affinity == two.signature.node_affinity
-            and one.signature.tolerations == two.signature.tolerations
+            first.requests == second.requests
+            and first.host_ports == second.host_ports
+            and first.signature.node_affinity == second.signature.node_affinity
+            and first.signature.tolerations == second.signature.tolerations
         )
 
     def room_of(self, namespace: str) -> Resources:
-        """What is reserved for the pods of a namespace together; ``pods`` is how many there are. O(1)."""
+        """What is reserved for all pods of a namespace; ``pods`` is their number. O(1)."""
         return self._rooms.get(namespace, _NO_ROOM)
 
 
 class Reservations(ReservedView):
-    """All slots. ``pods`` are those that the watch shows. ``requests``: which schedulers ask while there are any."""
+    """All slots. ``pods``: the pods that the watch shows. ``requests``: schedulers' requests while there are slots."""
 
     by_node: dict[str, dict[str, Pod]]
     totals: dict[str, dict[str, int]]
@@ -156,27 +163,27 @@ class Reservations(ReservedView):
 
     def slots_of(self, group: GroupKey) -> tuple[Slot, ...]:
         """The slots of a group, by UID. O(its slots)."""
-        found = self._groups.get(group)
-        return () if found is None else tuple(Slot(uid, self.held[uid].node) for uid in sorted(found.pods))
+        reserved = self._groups.get(group)
+        return () if reserved is None else tuple(Slot(uid, self.held[uid].node) for uid in sorted(reserved.pods))
 
     def pods_of(self, group: GroupKey) -> Collection[str]:
         """The UIDs of the pods of a group that have slots. O(1)."""
-        found = self._groups.get(group)
-        return found.pods if found is not None else ()
+        reserved = self._groups.get(group)
+        return reserved.pods if reserved is not None else ()
 
     def groups_in(self, namespace: str) -> int:
         """How many groups of a namespace have slots. O(groups with slots)."""
         return sum(group.namespace == namespace for group in self._groups)
 
     def reserve(self, group: GroupKey, slots: Iterable[Slot], until: float) -> int:
-        """Replaces the slots of a group in one step; returns how many it has now. O(slots).
+        """Replaces the slots of a group in one step. Returns how many it has now. O(slots).
 
-        A pod that is not known, is on a node already or has finished gets none. Nothing is checked against the room on
-        the nodes: `verbs/release/` has found it there in the same step.
+        A pod that is unknown, on a node already, or finished gets no slot. The room on the nodes is not checked,
+        because `verbs/release/` has found it in the same step.
         """
-        new = {each.pod: each.node for each in slots if self._may_hold(each.pod)}
+        new = {slot.pod: slot.node for slot in slots if self._may_hold(slot.pod)}
         if self._journal.note is not None:
-            self._journal.note(Reservation(group, tuple(Slot(*each) for each in new.items())))
+            self._journal.note(Reservation(group, tuple(Slot(*slot) for slot in new.items())))
         before = self._groups.get(group)
         if before is not None:
             before.until = until
@@ -188,27 +195,27 @@ class Reservations(ReservedView):
 
     def release(self, group: GroupKey) -> None:
         """Ends all slots of a group. O(slots)."""
-        found = self._groups.get(group)
-        if self._journal.note is not None and found is not None:
+        reserved = self._groups.get(group)
+        if self._journal.note is not None and reserved is not None:
             self._journal.note(ReservationEnd(group))
-        for uid in list(found.pods) if found is not None else ():
+        for uid in list(reserved.pods) if reserved is not None else ():
             self._end(uid, is_freed=True)
 
     def expire(self, now: float) -> list[GroupKey]:
         """Ends the slots that have expired; returns their groups. O(groups with slots)."""
-        late = [group for group, found in self._groups.items() if now >= found.until]
+        late = [group for group, reserved in self._groups.items() if now >= reserved.until]
         for group in late:
             self.release(group)
         return late
 
     def extend(self, seconds: float, now: float) -> None:
-        """Extends every slot by a time in which this process did not run and read no events. O(groups with slots)."""
-        for found in self._groups.values():
-            found.until += seconds
+        """Extends every slot by a time in which this process was stopped and read no events. O(groups with slots)."""
+        for reserved in self._groups.values():
+            reserved.until += seconds
         self.requests.resume(now)
 
     def observe(self, uid: str, new: Pod | None) -> None:
-        """Applies a change of a pod that has a slot; None where it is deleted or has finished. O(resources)."""
+        """Applies a change of a pod that has a slot. None: it is deleted or finished. O(resources)."""
         held = self.held[uid]
         if new is None or new.node or new.finished:
             self._end(uid, is_freed=new is None or new.node != held.node)
@@ -218,31 +225,33 @@ class Reservations(ReservedView):
             self._begin(held.group, uid, held.node, until)
 
     def follow(self, uid: str, node: str, here: Container[str]) -> None:
-        """A pod that is ``held`` is on a node, or assumed there alone: its slot is there from now on. O(slots on the node).
+        """A pod with a slot is on a node, or assumed there alone. Its slot is there from now on. O(slots on the node).
 
-        Where an equal pod of its group has a slot there, the two slots are exchanged, as one pod may have taken the room of the other.
-        ``here``: the UIDs of the pods on the node, which have taken their room already.
+        If an equal pod of its group has a slot there, the two slots are exchanged, because each pod may have taken the
+        other's room. ``here``: UIDs of the pods on the node; they have taken their room already.
         """
         held = self.held[uid]
         if held.node == node:
             return
         siblings = self._groups[held.group].pods
         slots = self.by_node.get(node, {}).keys() & siblings
-        other = next((each for each in sorted(slots) if each not in here and self.are_alike(uid, each)), "")
+        partner = next(
+            (sibling for sibling in sorted(slots) if sibling not in here and self.are_alike(uid, sibling)), ""
+        )
         self._move(uid, node)
-        if other:
-            self._move(other, held.node)
+        if partner:
+            self._move(partner, held.node)
         else:
             self.changes.notify(Slot(uid, held.node), None)
 
     def note_request(self, pod: Pod, now: float) -> None:
-        """The scheduler of a pod asks about it. O(1)."""
+        """The scheduler of a pod sends a request for it. O(1)."""
         self.requests.note(pod.scheduler, now)
         if pod.uid in self.held:
             self.requests.pods.add(pod.uid)
 
     def touched(self, node: str) -> None:
-        """A pod was placed on a node, or has left it. O(1)."""
+        """A pod was placed on a node, or left it. O(1)."""
         self._version += node in self.by_node
 
     def _may_hold(self, uid: str) -> bool:
@@ -275,19 +284,19 @@ class Reservations(ReservedView):
         self._version += 1
 
     def _move(self, uid: str, node: str) -> None:
-        """The slot of a pod is on another node from now on. Its caller notifies of the room that is free then."""
+        """The slot of a pod moves to another node. The caller notifies of the room that becomes free."""
         held = self.held[uid]
         self._take(held.pod, held.node)
         self._put(held.pod, node)
         self.held[uid] = held._replace(node=node)
 
     def _end(self, uid: str, *, is_freed: bool) -> None:
-        """Ends a slot. ``is_freed``: its pod is not on its node, so that another one may get the room."""
+        """Ends a slot. ``is_freed``: its pod is not on its node, so others may get the room."""
         group, node, pod = self.held.pop(uid)
         self.requests.pods.discard(uid)
-        found = self._groups[group]
-        found.pods.discard(uid)
-        if not found.pods:
+        reserved = self._groups[group]
+        reserved.pods.discard(uid)
+        if not reserved.pods:
             del self._groups[group]
         self._take(pod, node)
         _add(self._rooms, pod.namespace, pod, -1)
@@ -300,7 +309,7 @@ class Reservations(ReservedView):
 
 
 def _add(rooms: dict[str, dict[str, int]], key: str, pod: Pod, sign: int) -> None:
-    """Adds what a pod needs to the sum of its node or namespace (``sign`` 1), or takes it away (-1)."""
+    """Adds a pod's needs to the sum of its node or namespace (``sign`` 1), or subtracts them (-1)."""
     room = rooms.setdefault(key, {})
     resources.add(room, pod.requests, sign)
     resources.add(room, _ONE_POD, sign)

@@ -1,12 +1,12 @@
 """Compiled constraints: for each signature of an incoming pod the groups that it needs, kept for its further replicas.
 
-Rules say what they count, each by a `Counted` of its own. The index makes it for a signature on first use and shares the
-groups. They stay true without an update, as groups are counted incrementally. A part is made again when what it asked for may
-have changed: terms of existing pods came or went, the namespace was relabelled, a Service or owner from which
-default constraints are deduced changed, or a node carries a label key that no node carried before.
+Each rule declares what it counts by a `Counted` of its own. The index makes it for a signature on first use, and shares
+the groups. They stay true without an update, because groups are counted incrementally. A part is made again when
+something that it read may have changed: terms of existing pods were added or removed, the namespace was relabelled, a
+Service or owner from which default constraints are deduced changed, or a node has a label key that no node had before.
 
-Bounded in number and in bytes, with second-chance eviction: exact least-recently-used order would cost each request
-more.
+Bounded in number and in bytes, with second-chance eviction, because an exact least-recently-used order would cost each
+request more.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ from extender.settings.rules import Rules
 C = TypeVar("C", bound="Counted")
 
 _Versions = tuple[int, int, int, int]
-"""Of the terms that existing pods carry, of namespaces, of workloads, and of the label keys that nodes carry."""
+"""Versions of existing pods' terms, of namespaces, of workloads, and of the label keys that nodes have."""
 
 MOST_COMPILED = 10_000
 MOST_BYTES = 96 * 2**20
-"""The most that all of them may hold, estimated when each is compiled. In a cluster of more than 670,000 pods it is more."""
-BYTES_A_POD = 150  # 2,000 workloads of 750 pods need 150 MiB; with less room each request compiles its constraints anew
-# Idle: no pod has the signature now. That is the usual case, as a binding adds labels of the node's topology to a pod
-# (KEP-4742): the signature of pending pods is theirs only for moments. 2,000 workloads of 75 pods each need 39 MiB. The
-# bytes grow with the pods of the cluster, so that those of a workload are kept for its next replica, and those of pods
-# that left nothing behind are not.
+"""Bytes of all compiled constraints, estimated when each is compiled. Grows in clusters of more than 670,000 pods."""
+# 2,000 workloads of 750 pods need 150 MiB. With less room each request would compile its constraints again.
+BYTES_A_POD = 150
+# Idle: no pod has the signature now. That is the usual case, because a binding adds labels of the node's topology to a
+# pod (KEP-4742), so pending pods have their signature only for moments. 2,000 workloads of 75 pods each need 39 MiB.
+# The bytes grow with the pods of the cluster: enough to keep a workload's constraints for its next replica, but not
+# those of pods that are gone.
 MOST_IDLE = 4_000
 IDLE_BYTES = 4 * 2**20
 IDLE_BYTES_A_POD = 300
-_SERIALS = count(1)  # of all indexes, so that a rebuilt index does not give a number again
+_SERIALS = count(1)  # for all indexes, so that a rebuilt index does not repeat a number
 _BYTES_A_GROUP = 1_000
 _BYTES_A_COUNT = 100
 _BYTES_A_CELL = 8
@@ -61,7 +62,10 @@ class Counted(ABC):
     @classmethod
     @abstractmethod
     def count(cls, signature: PodSignature, counts: Counting, settings: Rules) -> Self | None:
-        """Asks ``counts`` for the groups; None where the rule counts nothing for such pods. O(constraints of the pod)."""
+        """Requests the groups from ``counts``; None if the rule counts nothing for such pods.
+
+        O(constraints of the pod).
+        """
 
     @property
     def filter_groups(self) -> tuple[GroupView, ...]:
@@ -80,12 +84,12 @@ class Counted(ABC):
 
     @property
     def filter_key(self) -> object:
-        """Equal for as long as the filter reads the same groups in the same way; scores may differ."""
+        """Equal while the filter reads the same groups in the same way; scores may differ."""
         return self
 
     @property
     def used_fields(self) -> tuple[str, ...]:
-        """The optional field of each constraint that has one whose use is counted."""
+        """For each constraint with an optional field whose use is counted: the field."""
         return ()
 
     @property
@@ -96,11 +100,11 @@ class Counted(ABC):
 
 @dataclass(frozen=True, slots=True)
 class CompiledConstraints:
-    """All that the rules read for pods of one signature, compiled once; it stays true because its groups do.
+    """Everything that the rules read for pods of one signature, compiled once. It stays true because its groups do.
 
-    ``serial`` is the same for as long as a filter result depends on the same groups in the same way. A cache keys its
-    entries by that number and not by the groups, which are large and must be released with the compiled constraints.
-    ``excess``: the pod is to be rejected, as it is above a limit; then nothing is counted for it.
+    ``serial`` is equal while a filter result depends on the same groups in the same way. Caches use this number as key,
+    not the groups, because these are large and must be released with the compiled constraints. ``excess``: the pod must
+    be rejected because it exceeds a limit; nothing is counted for it.
     """
 
     signature: PodSignature
@@ -112,7 +116,7 @@ class CompiledConstraints:
     _filter_groups: tuple[GroupView, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Notes what every request reads: the groups of filters, by which of ``parts`` a node may be rejected, fields in use."""
+        """Computes what every request reads: groups of filters, parts that may reject a node, fields in use."""
         groups = chain.from_iterable([part.filter_groups for part in self.parts.values()])
         object.__setattr__(self, "_filter_groups", tuple(groups))
         object.__setattr__(self, "filtering", frozenset([kind for kind, part in self.parts.items() if part.filters]))
@@ -120,11 +124,11 @@ class CompiledConstraints:
         object.__setattr__(self, "used_fields", used)
 
     def get(self, kind: type[C]) -> C | None:
-        """What one rule counts; None where it counts nothing for such pods. O(1)."""
+        """What one rule counts; None if it counts nothing for such pods. O(1)."""
         return self.parts.get(kind)  # type: ignore[return-value]  # filed by its own class
 
     def put(self, part: Counted) -> CompiledConstraints:
-        """The same with another part in the place of the one of its kind: for a dry run."""
+        """A copy in which the part replaces the part of its kind; for a dry run."""
         return CompiledConstraints(self.signature, {**self.parts, type(part): part}, self.excess, self.serial)
 
     def filter_groups(self) -> tuple[GroupView, ...]:
@@ -142,9 +146,10 @@ class CompiledConstraints:
 
 
 class Counting:
-    """What a `Counted` asks for while it is made, kept until it is made again or dropped.
+    """The requests of a `Counted` while it is made, kept until it is made again or dropped.
 
-    ``groups`` and ``nodes`` are what was given and is to be released, ``reads`` what else it depends on, with the value then.
+    ``groups`` and ``nodes`` were acquired and must be released. ``reads``: what else it depends on, with the value
+    then.
     """
 
     __slots__ = ("_compiler", "groups", "kind", "nodes", "reads", "signature")
@@ -158,56 +163,62 @@ class Counting:
         self.reads: Sequence[tuple[Callable[[PodSignature], object], object]] = ()
 
     def pods(self, pod_selectors: Collection[PodSelector], *topology_keys: str) -> Sequence[GroupView]:
-        """The existing pods that all selectors select, by domain of each of the keys. O(selectors + keys)."""
-        found = self._compiler.selections.acquire(pod_selectors, topology_keys)
-        self.groups = (*self.groups, *found)
-        return found
+        """The existing pods that all selectors select, by domain of each key. O(selectors + keys)."""
+        groups = self._compiler.selections.acquire(pod_selectors, topology_keys)
+        self.groups = (*self.groups, *groups)
+        return groups
 
     def living_pods(self, wanted: PodSelector, topology_key: str, inclusion: Inclusion) -> SpreadGroupView:
-        """The selected pods that are not being deleted, on the nodes that count, by domain; each node for an empty key."""
-        (found,) = self._compiler.selections.acquire((wanted,), (topology_key,), inclusion, counts_terminating=False)
-        assert isinstance(found, SpreadGroup)  # noqa: S101 (narrows the type of a group with an inclusion rule)
-        self.groups = (*self.groups, found)
-        return found
+        """The selected pods that are not terminating, on the nodes that count, by domain.
+
+        Empty key: each node is a domain.
+        """
+        (group,) = self._compiler.selections.acquire((wanted,), (topology_key,), inclusion, counts_terminating=False)
+        assert isinstance(group, SpreadGroup)  # noqa: S101 (narrows the type of a group with an inclusion rule)
+        self.groups = (*self.groups, group)
+        return group
 
     def terms_that_select(self, *, of_policies: bool = False) -> Sequence[TermGroupView]:
-        """The terms of existing pods that select these pods, each with where its pods are; optionally those of policies alone."""
+        """The terms of existing pods that select these pods, with their counts.
+
+        ``of_policies``: only terms of policies.
+        """
         self._read(self._compiler.terms_version)
         self._read(self._compiler.namespace_of)
         return self._compiler.terms.selecting(self.signature, of_policies=of_policies)
 
     def selects_itself(self, pod_selectors: Collection[PodSelector]) -> bool:
-        """Whether these pods are selected by all selectors themselves. O(selectors)."""
+        """Whether all selectors select these pods themselves. O(selectors)."""
         self._read(self._compiler.namespace_of)
         signature, namespace = self.signature, self._compiler.namespace_of(self.signature)
         labels = None if namespace is None else namespace.labels
-        return all(each.selects(signature.namespace, signature.labels, labels) for each in pod_selectors)
+        return all(wanted.selects(signature.namespace, signature.labels, labels) for wanted in pod_selectors)
 
     def is_carried(self, topology_key: str) -> bool:
-        """Whether any node carries the label key. A term over another key concerns no node, and needs no group yet."""
-        found = self._compiler.topology.is_carried(topology_key)
-        if not found:
+        """Whether any node has the label key. A term over another key applies to no node, and needs no group yet."""
+        is_carried = self._compiler.topology.is_carried(topology_key)
+        if not is_carried:
             self._read(self._compiler.carried_version)
-        return found
+        return is_carried
 
     def deduced_selector(self) -> LabelSelector | None:
-        """The pods that default constraints of these pods count, by their Services and owner; None where there are none."""
+        """The pods that these pods' default constraints count, by their Services and owner; None if there are none."""
         self._read(self._compiler.workloads.selector_dependencies)
         return self._compiler.workloads.default_selector(self.signature)
 
     def nodes_matching(self, affinity: NodeAffinity) -> NodeMatches:
         """The nodes that a node affinity admits. O(1)."""
-        found = self._compiler.topology.acquire_matches(affinity)
-        self.nodes = (*self.nodes, found)
-        return found
+        matches = self._compiler.topology.acquire_matches(affinity)
+        self.nodes = (*self.nodes, matches)
+        return matches
 
     def _read(self, reader: Callable[[PodSignature], object]) -> None:
-        if all(each != reader for each, _ in self.reads):
+        if all(known != reader for known, _ in self.reads):
             self.reads = (*self.reads, (reader, reader(self.signature)))
 
     @property
     def is_stale(self) -> bool:
-        """Whether anything has changed that it depends on. O(1)."""
+        """Whether anything that it depends on has changed. O(1)."""
         for reader, value in self.reads:
             now = reader(self.signature)
             if now is not value and now != value:
@@ -217,11 +228,13 @@ class Counting:
 
 @dataclass(slots=True)
 class _Compiled:
-    """Compiled constraints, and what must be released when they are dropped.
+    """Compiled constraints, and what must be released with them.
 
-    While ``versions`` are the current ones nothing can have changed. ``counted`` are the parts that hold or depend on
-    anything. ``size`` is an estimate of bytes. ``is_admitted``: the budget of the namespace need not be asked before the signature
-    has its first pod again. ``in_use``: used again since they were made or last considered for eviction.
+    - ``versions``: while they are current, nothing can have changed
+    - ``counted``: the parts that hold or depend on anything
+    - ``size``: estimated bytes
+    - ``is_admitted``: the budget of the namespace is not asked until the signature has its first pod again
+    - ``in_use``: used after it was made, or after it was last considered for eviction
     """
 
     compiled: CompiledConstraints
@@ -256,7 +269,7 @@ class ConstraintCompiler:
         self.workloads = workloads
 
     def start(self, signatures: SignatureTable, terms: TermCounts, selections: Selections, topology: Topology) -> None:
-        """Begins with new and empty tables; each signature is compiled again when it is next needed."""
+        """Starts with new, empty tables. Each signature is compiled again when it is next needed."""
         self._signatures = signatures
         self.terms = terms
         self.selections = selections
@@ -273,7 +286,10 @@ class ConstraintCompiler:
         return len(self._compiled)
 
     def find(self, signature: PodSignature) -> CompiledConstraints:
-        """The compiled constraints of a signature, compiled or corrected if needed. Of a pod above a limit, only what policies enforce."""
+        """The constraints of a signature, compiled or corrected if needed.
+
+        Above a limit: only what policies enforce.
+        """
         if signature.excess is not None and signature.enforced is None:
             return CompiledConstraints(signature, excess=signature.excess if self._budgets.rejects_excess else None)
         known = self._compiled.get(signature)
@@ -290,7 +306,8 @@ class ConstraintCompiler:
         return known.compiled
 
     def _add(self, signature: PodSignature) -> CompiledConstraints:
-        self._signatures.pin(signature, 1)  # may make inverse groups, so before the versions are taken
+        # may make groups of existing pods' terms, so the versions are taken afterwards
+        self._signatures.pin(signature, 1)
         made = self._compile(signature)
         made.size = _size(made)
         self._bytes += made.size
@@ -307,27 +324,27 @@ class ConstraintCompiler:
 
     @property
     def bytes(self) -> int:
-        """The size of all: their own sizes, and the columns of scopes, which they share."""
+        """The size of all: their own sizes, and the columns of scopes, which are shared."""
         return self._bytes + _BYTES_A_CELL * self.topology.scope_cells
 
     def _correct(self, known: _Compiled) -> None:
-        """Makes the parts anew whose dependencies changed. O(terms) after a namespace, else O(these parts)."""
+        """Makes stale parts again. O(terms) after a change of a namespace, else O(stale parts)."""
         versions = self._versions()
         if versions[1] != known.versions[1]:
-            for each in known.counted:
-                for group in each.groups:
+            for counting in known.counted:
+                for group in counting.groups:
                     self.selections.refresh(group.selection)
         known.versions = versions
-        stale = [each for each in known.counted if each.is_stale]
+        stale = [counting for counting in known.counted if counting.is_stale]
         if not stale:
             return
         before, signature = known.compiled, known.compiled.signature
-        made = {each.kind: self._count(each.kind, signature) for each in stale}
-        for each in stale:  # after the new ones are acquired, so that groups that both need live on
-            self._release(each)
-        known.counted = [made[each.kind][1] if each.kind in made else each for each in known.counted]
-        found = {kind: made[kind][0] if kind in made else before.get(kind) for kind in self._kinds}
-        parts = {kind: part for kind, part in found.items() if part is not None}
+        made = {counting.kind: self._count(counting.kind, signature) for counting in stale}
+        for counting in stale:  # after the new parts have acquired their groups, so that common groups are not dropped
+            self._release(counting)
+        known.counted = [made[counting.kind][1] if counting.kind in made else counting for counting in known.counted]
+        all_parts = {kind: made[kind][0] if kind in made else before.get(kind) for kind in self._kinds}
+        parts = {kind: part for kind, part in all_parts.items() if part is not None}
         if parts != before.parts:
             same = all(_filter_key(parts.get(kind)) == _filter_key(before.get(kind)) for kind in made)
             serial = before.serial if same else next(_SERIALS)
@@ -335,14 +352,14 @@ class ConstraintCompiler:
 
     @property
     def pods(self) -> Mapping[PodSignature, int]:
-        """How many pods each signature has; it changes with every pod that comes or goes."""
+        """How many pods each signature has; changes with every pod that comes or goes."""
         return self._pods
 
     def count_pod(self, signature: PodSignature, sign: int) -> None:
         """Adds a pod of a signature (``sign`` 1) or removes it (-1). O(1).
 
-        Constraints of signatures without a pod are idle. They are kept for the next replica within bounds of their own,
-        and the one that has been idle for longest is dropped first.
+        Constraints of signatures without a pod are idle. They are kept for the next replica, within bounds of their
+        own; the one that has been idle for longest is dropped first.
         """
         self._every_pod += sign
         pods = self._pods.get(signature, 0) + sign
@@ -369,7 +386,7 @@ class ConstraintCompiler:
             self._idle_bytes -= self._compiled[signature].size
 
     def _least_used(self) -> PodSignature:
-        """The first that is not in use; those before it get their second chance. Amortised O(1)."""
+        """The first entry that is not in use; used entries before it get a second chance. Amortised O(1)."""
         while True:
             signature, compiled = next(iter(self._compiled.items()))
             if not compiled.in_use:
@@ -382,15 +399,15 @@ class ConstraintCompiler:
         return (terms.inverse_version, self._namespaces.version, self.workloads.version, terms.carried_version)
 
     def terms_version(self, _signature: PodSignature) -> int:
-        """Grows when a term of existing pods begins or ends to count."""
+        """Grows when a term of existing pods starts or stops counting."""
         return self.terms.inverse_version
 
     def carried_version(self, _signature: PodSignature) -> int:
-        """Grows when a node carries a label key that none carried before."""
+        """Grows when a node has a label key that no node had before."""
         return self.terms.carried_version
 
     def namespace_of(self, signature: PodSignature) -> Namespace | None:
-        """The Namespace object of such pods, whose labels decide which terms select them."""
+        """The Namespace object of such pods; its labels decide which terms select them."""
         return self._namespaces.objects.get(signature.namespace)
 
     def _drop(self, signature: PodSignature) -> None:
@@ -398,8 +415,8 @@ class ConstraintCompiler:
         compiled = self._compiled.pop(signature)
         self._bytes -= compiled.size
         self._signatures.pin(signature, -1)
-        for each in compiled.counted:
-            self._release(each)
+        for counting in compiled.counted:
+            self._release(counting)
         shrink(self._compiled)
 
     def _release(self, counted: Counting) -> None:
@@ -411,7 +428,7 @@ class ConstraintCompiler:
         versions, is_admitted = self._versions(), signature.shown is None
         made = [(kind, *self._count(kind, signature)) for kind in self._kinds]
         parts = {kind: part for kind, part, _ in made if part is not None}
-        counted = [each for _, _, each in made if each.groups or each.nodes or each.reads]
+        counted = [counting for _, _, counting in made if counting.groups or counting.nodes or counting.reads]
         compiled = CompiledConstraints(signature, parts, serial=next(_SERIALS))
         return _Compiled(compiled, versions, counted, is_admitted)
 
@@ -429,12 +446,12 @@ def _filter_key(part: Counted | None) -> object:
 
 
 def _size(made: _Compiled) -> int:
-    """An estimate of bytes: the signature, and the groups that it was given with their counts. O(groups).
+    """Estimated bytes: the signature, and its groups with their counts. O(groups).
 
-    A group is charged to each of its users, its counts to all of them together. Those of existing pods' terms are
-    charged to none, as these pods need them.
+    Each user of a group is charged for the group; all users together are charged for its counts. Groups of existing
+    pods' terms are charged to none, because those pods need them.
     """
-    groups = [group for each in made.counted for group in each.groups]
+    groups = [group for counting in made.counted for group in counting.groups]
     counts = sum(len(group.counts) // max(group.users, 1) for group in groups)
-    nodes = sum(matches.size // matches.users for each in made.counted for matches in each.nodes)
+    nodes = sum(matches.size // matches.users for counting in made.counted for matches in counting.nodes)
     return 2 * made.compiled.signature.size + _BYTES_A_GROUP * (1 + len(groups)) + _BYTES_A_COUNT * counts + nodes

@@ -1,10 +1,10 @@
-"""All running counts, joined: which tables a change of nodes and namespaces must reach, and in which order.
+"""All running counts, joined: which tables a change of a node or namespace must reach, and in which order.
 
-Pods are counted by `ClusterIndex` straight into `signatures` (`index/counts/groups.py`).
+`ClusterIndex` counts pods directly in `signatures` (`index/counts/groups.py`). Everything here is derived from objects,
+so `clear` and a recount repair the counts after a bug.
 
-Everything here is derived from objects, so that `clear` and a recount correct the counts after a bug. The
-order in which a change of a node is applied keeps counts true: take the node's pods out of their groups, move the node,
-put them back.
+A change of a node keeps counts true in this order: remove the node's pods from their groups, move the node, add them
+again.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from extender.model.objects import Namespace, Node, Pod, PodSignature
 from extender.settings.rules import Rules
 
 _SIGNATURES_A_STEP = 400  # at 0.3 µs
-_COPIED, _NODES_COPIED = 4, 20  # as much work as looking at a signature: of one that is wanted, and of its nodes
+# Copying a wanted signature, and copying 20 of its nodes, each take as long as visiting signatures.
+_COPIED, _NODES_COPIED = 4, 20
 
 
 class Counts:
     """Pods per signature and per group, and the compiled constraints that read the groups.
 
-    ``policy_terms``: the affinity terms that scheduling policies add to the pods of a signature; set once, before any pod.
-    ``reads_selectors``: false where namespaceSelectors of terms are ignored. ``shadow`` compiles as if both rules were enabled,
-    for decisions that are only compared; None where there are none.
+    - ``policy_terms``: the affinity terms that policies add to the pods of a signature; set once, before any pod
+    - ``reads_selectors``: false if namespaceSelectors of terms are ignored
+    - ``shadow``: compiles as if both rules were enabled, for decisions that are only compared; None without them
     """
 
     signatures: SignatureTable
@@ -78,7 +79,7 @@ class Counts:
         self.clear()
 
     def clear(self) -> None:
-        """Replaces every table by an empty one. The caller counts the pods again."""
+        """Replaces every table by an empty one. The caller must count the pods again."""
         self._namespaces.release_all()
         self._topology.release_all()
         self.signatures = SignatureTable(self._signature_added, self._signature_removed)
@@ -101,10 +102,10 @@ class Counts:
         self.terms.signature_removed(counts_of_signature)
         self.selections.signature_removed(counts_of_signature)
 
-    # -- changes --------------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def change_node(self, number: int, new: Node | None, pods: Iterable[Pod]) -> None:
-        """Sets or removes a node that these pods are on. O(pods + labels), O(labels) where the pods count as before."""
+        """Sets or removes a node that these pods are on. O(pods + labels); O(labels) if the pods count as before."""
         moves = not self._topology.is_same_place(self._topology.nodes[number], new)
         here = self._signatures_of(pods) if moves else {}
         for counts_of_signature, times in here.items():
@@ -114,19 +115,19 @@ class Counts:
             _add(counts_of_signature.groups, number, times)
         for (
             column
-        ) in changed.columns:  # after that: a group that starts to count counts this node's pods with all others
+        ) in changed.columns:  # afterwards: a group that starts to count, counts this node's pods with all others
             self.terms.occupancy_changed(column)
             self.selections.occupancy_changed(column)
         if changed.keys:
             self.terms.first_carried(changed.keys)
 
     def _signatures_of(self, pods: Iterable[Pod]) -> dict[SignatureCounts, int]:
-        found: dict[SignatureCounts, int] = {}
+        signatures: dict[SignatureCounts, int] = {}
         for pod in pods:
             counts_of_signature = self.signatures.find(pod.signature, terminating=pod.terminating)
             if counts_of_signature is not None:
-                found[counts_of_signature] = found.get(counts_of_signature, 0) + 1
-        return found
+                signatures[counts_of_signature] = signatures.get(counts_of_signature, 0) + 1
+        return signatures
 
     def change_namespace(self, name: str, new: Namespace | None) -> bool:
         """Sets or removes a namespace; False if nothing changed. O(pods that selectors now match differently)."""
@@ -139,11 +140,14 @@ class Counts:
 
     @property
     def has_policy_terms(self) -> bool:
-        """Whether policies add a term to any pods that are counted."""
+        """Whether policies add a term to counted pods."""
         return self.terms.has_policy_terms
 
     def recheck_policies(self, counts_of_signature: SignatureCounts) -> bool:
-        """Corrects what policies add to the pods of a signature, after they have changed; False where nothing does. O(terms)."""
+        """After a change of policies, corrects what they add to a signature's pods. False if nothing changed.
+
+        O(terms).
+        """
         kept = self.signatures.find(counts_of_signature.signature, terminating=counts_of_signature.terminating)
         if kept is not counts_of_signature or not self.terms.recheck(counts_of_signature):
             return False
@@ -151,14 +155,14 @@ class Counts:
             self._journal.note(PolicyRecheck(kept.signature, kept.terminating))
         return True
 
-    # -- readers --------------------------------------------------------------------------------------------------------
+    # -- readers -------------------------------------------------------------------------------------------------------
 
     def dependency_version(self, compiled: CompiledConstraints) -> int:
-        """The dependency version of a filter result: versions only grow, so their sum never repeats. O(groups)."""
+        """The dependency version of a filter result. Versions only grow, so their sum never repeats. O(groups)."""
         return self._topology.version + sum(group.version for group in compiled.filter_groups())
 
     def is_touched(self, signature: PodSignature) -> bool:
-        """Whether placing such a pod can change the result for another pod whose constraints are compiled."""
+        """Whether placing such a pod may change the result for another pod with compiled constraints."""
         counts_of_signature = self.signatures.find(signature, terminating=False)
         if counts_of_signature is not None:
             return bool(counts_of_signature.groups)
@@ -169,22 +173,29 @@ class Counts:
     def placed(
         self, group: GroupView | None = None, wanted: Callable[[PodSignature], bool] | None = None
     ) -> Iterator[PlacedPods | None]:
-        """The pods on nodes that a group counts, or all, by signature; None after every few hundred. O(signatures)."""
+        """By signature, the pods on nodes that a group counts (None: all). Yields None after every few hundred.
+
+        O(signatures).
+        """
         work = 0
-        for each in list(self.signatures):
+        for signature_counts in list(self.signatures):
             work += 1
-            is_wanted = (group is None or group in each.groups) and (wanted is None or wanted(each.signature))
-            if each.nodes and is_wanted:
-                work += _COPIED + len(each.nodes) // _NODES_COPIED
-                yield PlacedPods(each.signature, each.terminating, each.nodes.copy())
+            is_wanted = (group is None or group in signature_counts.groups) and (
+                wanted is None or wanted(signature_counts.signature)
+            )
+            if signature_counts.nodes and is_wanted:
+                work += _COPIED + len(signature_counts.nodes) // _NODES_COPIED
+                yield PlacedPods(
+                    signature_counts.signature, signature_counts.terminating, signature_counts.nodes.copy()
+                )
             if work >= _SIGNATURES_A_STEP:
                 work = 0
                 yield None
 
     def groups_that_count(self, signature: PodSignature) -> AbstractSet[tuple[GroupView, int]]:
-        """The groups that count pods of a signature, with how many times each. O(1)."""
-        found = self.signatures.find(signature, terminating=False)
-        return found.groups.items() if found is not None else frozenset()
+        """The groups that count pods of a signature, and how often each counts a pod. O(1)."""
+        counts = self.signatures.find(signature, terminating=False)
+        return counts.groups.items() if counts is not None else frozenset()
 
     def is_counted(self, pod: Pod, groups: AbstractSet[GroupView]) -> bool:
         """Whether any of the groups counts this placed pod. O(groups that count it)."""
@@ -192,16 +203,16 @@ class Counts:
         return counts_of_signature is not None and any(group in groups for group in counts_of_signature.groups)
 
     def times_counted(self, pod: Pod, group: GroupView) -> int:
-        """How many times a group counts this placed pod where its node is in a domain of the group. O(1).
+        """How often a group counts this placed pod, if its node is in a domain of the group. O(1).
 
-        Also of a group that counts nothing, as no node is in any domain of it.
+        Also for a group that counts nothing because no node is in a domain of it.
         """
-        found = self.signatures.find(pod.signature, terminating=pod.terminating)
-        if found is None:
+        counts = self.signatures.find(pod.signature, terminating=pod.terminating)
+        if counts is None:
             return 0
         if isinstance(group, SelectedGroup):
-            return int(found in group.selection.members)
-        return found.groups.get(group, 0) if isinstance(group, CountGroup) else 0
+            return int(counts in group.selection.members)
+        return counts.groups.get(group, 0) if isinstance(group, CountGroup) else 0
 
     def terms_selecting(self, signature: PodSignature, namespace_labels: Labels) -> Sequence[TermGroupView]:
         """The terms of existing pods that would select these pods if their namespace had these labels."""
@@ -213,9 +224,11 @@ class Counts:
         return {name: number for part in parts for name, number in part.statistics().items()}
 
 
-def _count_in_both(one: ConstraintCompiler, other: ConstraintCompiler, signature: PodSignature, sign: int) -> None:
-    one.count_pod(signature, sign)
-    other.count_pod(signature, sign)
+def _count_in_both(
+    compiler: ConstraintCompiler, shadow: ConstraintCompiler, signature: PodSignature, sign: int
+) -> None:
+    compiler.count_pod(signature, sign)
+    shadow.count_pod(signature, sign)
 
 
 def _no_terms(_signature: PodSignature) -> PodAffinity:
@@ -227,14 +240,14 @@ def _add(groups: Mapping[CountGroup, int], number: int, pods: int) -> None:
         group.add(number, pods * times)
 
 
-# -- trials, undone at their end -------------------------------------------------------------------------------------------
+# -- trials, undone at their end ---------------------------------------------------------------------------------------
 
-# The dry run of a preemption applies the rules of the filter, once per pod that it might spare. A trial is one synchronous
-# block, so that no other code sees the counts in between. Group versions are restored too, so that what caches hold stays valid.
+# The dry run of a preemption applies the rules of the filter once for each pod that it might spare. A trial is one
+# synchronous block, so no other code sees its counts. Group versions are restored too, so cached results stay valid.
 
 
 class CountTrials:
-    """Opens trials. ``pods`` are those that the watch shows, by UID."""
+    """Starts trials. ``pods``: the pods that the watch shows, by UID."""
 
     def __init__(self, pods: Mapping[str, Pod], topology: Topology, counts: Counts) -> None:
         self._pods = pods
@@ -243,9 +256,10 @@ class CountTrials:
 
     @contextmanager
     def what_if(self, read: AbstractSet[GroupView] | None = None) -> Iterator[IndexTrial]:
-        """Inside the block pods may be removed, put back or placed; all is undone when the block ends.
+        """Inside the block pods may be removed, put back or placed. Everything is undone when the block ends.
 
-        ``read``: the groups that are read inside; pods that are removed or put back change no others. None: any may be read.
+        ``read``: the groups that are read inside; removing or putting back a pod changes no other group. None: any
+        group.
         """
         tried = IndexTrial(self._topology, self._counts.signatures, read)
         try:
@@ -255,9 +269,11 @@ class CountTrials:
 
     @contextmanager
     def without(self, pods: Sequence[Pod], read: AbstractSet[GroupView] | None = None) -> Iterator[None]:
-        """Inside the block the pods do not count. Compile constraints before it: a group made inside would count them.
+        """Inside the block the pods do not count.
 
-        ``read`` as in `what_if`.
+        Compile constraints before the block: a group made inside counts them.
+
+        ``read``: as in `what_if`.
         """
         with self.what_if(read) as tried:
             for pod in pods:
@@ -268,7 +284,7 @@ class CountTrials:
 
 
 class IndexTrial:
-    """The changes of one what-if. ``undo`` must be called before anything else happens to the index."""
+    """The changes of one trial. ``undo`` must be called before any other change of the index."""
 
     def __init__(
         self, topology: Topology, signatures: SignatureTable, read: AbstractSet[GroupView] | None = None
@@ -281,7 +297,10 @@ class IndexTrial:
         self._versions: dict[int, tuple[CountGroup, int]] = {}
 
     def take(self, pod: Pod) -> None:
-        """The pod, which is on a node, does not count any more. O(groups that count it), or of the groups that are read if they are fewer."""
+        """The pod, which is on a node, no longer counts.
+
+        O(groups that count it), or O(read groups) if they are fewer.
+        """
         if pod.uid not in self._taken:
             self._taken[pod.uid] = pod
             self._count(pod, -1)
@@ -292,7 +311,10 @@ class IndexTrial:
             self._count(pod, 1)
 
     def place(self, pod: Pod, node: int) -> None:
-        """A pod that has no node counts on this one. Compile constraints after it: the terms of the pod may be new."""
+        """A pod without a node counts on this one.
+
+        Compile constraints afterwards, because the pod's terms may be new.
+        """
         self._remember(pod)
         self._signatures.put(pod.signature, pod.terminating, node, 1)
         self._placed.append((pod, node))

@@ -1,12 +1,13 @@
-"""Groups: the running counts that one term or constraint needs, pods per domain of one topology key; and what adds pods to them.
+"""Groups: the running counts that a term or constraint needs, pods per domain of one topology key.
 
-Pods are counted by signature: the replicas of a workload on a thousand nodes are one `SignatureCounts`. It knows every group
-that counts it, so a pod that comes or goes costs one addition per group, and no selector is evaluated (`SignatureTable.put`).
+Pods are counted by signature: the replicas of a workload on a thousand nodes are one `SignatureCounts`. It knows every
+group that counts it. So a pod that comes or goes costs one addition per group, and no selector is evaluated
+(`SignatureTable.put`).
 
-A group never reads a pod. ``add`` takes a node number and a signed number of pods, and the same call with the other sign undoes
-it. Invariants:
+A group never reads a pod. ``add`` takes a node number and a signed number of pods; the opposite sign undoes it.
+Invariants:
 
-1. ``counts`` holds no zero: a domain whose count falls to zero has no entry, so an empty mapping means no pods.
+1. ``counts`` contains no zero: a domain without pods has no entry, so an empty mapping means no pods.
 2. In a `SpreadGroup` the counted domains are a subset of the scope's, because only eligible nodes have a domain there.
 """
 
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class IndexDriftError(RuntimeError):
-    """Raised when a count would become negative: some change was applied twice or not at all."""
+    """Raised when a count would become negative: a change was applied twice or not at all."""
 
 
 class Expected(NamedTuple):
-    """Pods whose node is not known yet, by domain of a group: those that are sure to come there, and those that may.
+    """Undetermined pods by domain of a group: the pods that are sure to land there, and the possible ones.
 
-    A pod is sure to come to a domain if all nodes that it may be on are there.
+    A pod is sure to land in a domain if all nodes that it may be on are in it.
     """
 
     sure: Mapping[int, int]
@@ -42,11 +43,11 @@ class Expected(NamedTuple):
 
 
 class GroupView:
-    """What readers see of a group: pods per domain, a domain without pods having no entry.
+    """What readers see of a group: pods per domain. A domain without pods has no entry.
 
-    ``users`` counts the compiled constraints that read the group (an owner group: its signatures). ``version`` grows with
-    every change of the counts. ``undetermined`` is the number of assumed pods that the group would
-    count and whose node is not known yet (`index/claims/assumed.py`).
+    - ``users``: how many compiled constraints read the group (owner group: how many signatures have its term)
+    - ``version``: grows with every change of the counts
+    - ``undetermined``: how many undetermined pods the group would count (`index/claims/assumed.py`)
     """
 
     __slots__ = ("_levels", "column", "counts", "key", "undetermined", "users", "version")
@@ -65,10 +66,10 @@ class GroupView:
 
     @property
     def levels(self) -> Mapping[int, AbstractSet[int]]:
-        """The domains by their count, so that finding the least and the greatest costs O(distinct counts).
+        """The domains by their count, so that the least and the greatest cost O(distinct counts).
 
-        Made when it is first read, O(domains with pods): the groups of most terms that existing pods carry are never
-        read this way, and it takes twice the memory of the counts.
+        Made when first read, O(domains with pods): groups of most existing pods' terms are never read this way, and it
+        takes twice the memory of the counts.
         """
         levels = self._levels
         if levels is None:
@@ -79,20 +80,20 @@ class GroupView:
 
     @property
     def domain_of(self) -> Column:
-        """In which domain a node's pods count: 0 where they do not. Not to be kept while nodes change."""
+        """The column in which a node's pods count; 0 if they do not. Do not keep it while nodes change."""
         return self.column.of_node
 
     def greatest(self) -> int:
-        """The largest count of a domain, 0 where no pod is counted. O(distinct counts)."""
+        """The largest count of a domain; 0 if no pod is counted. O(distinct counts)."""
         return max(self.levels, default=0)
 
     def smallest(self) -> int:
-        """The smallest count over all domains of the key, those without a pod included. O(distinct counts)."""
+        """The smallest count over all domains of the key, domains without a pod included. O(distinct counts)."""
         return 0 if len(self.counts) < len(self.key.nodes_in) else min(self.levels, default=0)
 
 
 class CountGroup(GroupView):
-    """A group that is counted in."""
+    """A group with its writing side."""
 
     __slots__ = ()
     key: KeyDomains
@@ -100,7 +101,7 @@ class CountGroup(GroupView):
     counts: dict[int, int]
 
     def add(self, node: int, pods: int) -> None:
-        """Counts so many pods more (or fewer) on a node. O(1); raises ``IndexDriftError`` below zero."""
+        """Counts so many more (or fewer) pods on a node. O(1). Raises ``IndexDriftError`` below zero."""
         domain = self.column.of_node[node]
         if not domain:
             return
@@ -126,11 +127,11 @@ class CountGroup(GroupView):
 
 
 Where = str | tuple[str, Inclusion]
-"""A topology key, with the nodes that count where not all of them do."""
+"""A topology key, with the inclusion rule if not all nodes with the key count."""
 
 
 class SelectedGroup(CountGroup):
-    """A group of the pods of a selection, over the nodes with a topology key. Compiled constraints acquire it."""
+    """A group of a selection's pods over the nodes with a topology key. Compiled constraints acquire it."""
 
     __slots__ = ("selection",)
 
@@ -141,23 +142,23 @@ class SelectedGroup(CountGroup):
 
     @property
     def where(self) -> Where:
-        """What tells it from the other groups of its selection."""
+        """What identifies it among the groups of its selection."""
         return (self.key.key, self.column.inclusion) if isinstance(self.column, DomainScope) else self.key.key
 
 
 class SpreadGroupView(GroupView):
-    """What readers see of a `SpreadGroup`, with what skew is measured against."""
+    """What readers see of a `SpreadGroup`, including the minimum that skew is measured against."""
 
     __slots__ = ()
     column: ScopeView
 
     @property
     def domains(self) -> int:
-        """How many eligible domains there are, those without a pod included."""
+        """How many eligible domains there are, including domains without a pod."""
         return len(self.column.domains)
 
     def least(self) -> int:
-        """The smallest count over the eligible domains, 0 where there is none. O(distinct counts)."""
+        """The smallest count over the eligible domains; 0 without any. O(distinct counts)."""
         return 0 if len(self.counts) < len(self.column.domains) else min(self.levels, default=0)
 
     def is_eligible_domain(self, domain: int) -> bool:
@@ -165,7 +166,7 @@ class SpreadGroupView(GroupView):
         return domain in self.column.domains
 
     def admits(self, node: Node) -> bool:
-        """Whether a node, also one that the index does not know, would count."""
+        """Whether a node would count, even one that the index does not know."""
         return self.column.inclusion.admits(node)
 
 
@@ -177,22 +178,23 @@ class SpreadGroup(SpreadGroupView, SelectedGroup):
 
 
 class PlacedPods(NamedTuple):
-    """Pods of one signature that are on nodes: whether they terminate, and how many of them are on which node."""
+    """Pods of one signature that are on nodes: whether they are terminating, and how many are on each node."""
 
     signature: PodSignature
     terminating: bool
     nodes: Mapping[int, int]
 
     def are(self, pod: Pod) -> bool:
-        """Whether a pod on one of the nodes is one of them. O(1)."""
+        """Whether a pod on one of these nodes is one of these pods. O(1)."""
         return pod.signature is self.signature and pod.terminating == self.terminating
 
 
 class SignatureCounts:
-    """Pods of one signature, terminating or not: how many on which node, and the groups that count them.
+    """Pods of one signature, terminating or not: how many on each node, and the groups that count them.
 
-    ``groups`` are those that count it, with how many times each: a pod may carry the same term twice. ``undetermined`` is
-    how many more of them are on a node that is not known yet; ``pins`` keep it although it is empty.
+    - ``groups``: each with how often it counts a pod, because a pod may have the same term twice
+    - ``undetermined``: how many more pods have an undetermined node
+    - ``pins``: how many compiled constraints keep it although it is empty
     """
 
     __slots__ = ("groups", "nodes", "pins", "signature", "terminating", "undetermined")
@@ -206,7 +208,7 @@ class SignatureCounts:
         self.pins = 0
 
     def count_in(self, group: CountGroup, sign: int = 1) -> None:
-        """From now on the group counts these pods once more, or with ``sign`` -1 once less. O(nodes they are on)."""
+        """From now on the group counts each of these pods once more, or with ``sign`` -1 once less. O(their nodes)."""
         times = self.groups.get(group, 0) + sign
         if times:
             self.groups[group] = times
@@ -218,13 +220,13 @@ class SignatureCounts:
 
 
 _Postings = dict[str, dict[str, Few[SignatureCounts]]]
-"""Counts of signatures by the value of one label key, then by namespace; nothing in it is empty."""
+"""Counts of signatures by the value of one label key, then by namespace. Nothing in it is empty."""
 
 
 class SignatureTable:
     """Counts of all signatures: by signature, by namespace, and by the label keys that selectors anchor on.
 
-    Each selection acquires the label key of its anchor. With the last release the key's postings are dropped, as each
+    Each selection acquires the label key of its anchor. The last release drops the key's postings, because each
     acquired key costs memory, and time for every new signature with the label.
     """
 
@@ -253,18 +255,18 @@ class SignatureTable:
         return iter(self._all.values())
 
     def find(self, signature: PodSignature, *, terminating: bool) -> SignatureCounts | None:
-        """The counts of a signature, None where no such pod is placed."""
+        """The counts of a signature; None if no such pod is placed."""
         return self._all.get((signature, terminating))
 
     def put(self, signature: PodSignature, terminating: bool, node: int, pods: int) -> None:  # noqa: FBT001 (hot path)
-        """Counts so many pods of a signature more (or fewer) on a node, in every group that counts them. O(groups)."""
+        """Counts so many more (or fewer) pods of a signature on a node, in every group that counts them. O(groups)."""
         counts_of_signature = self._all.get((signature, terminating))
         if counts_of_signature is None:
             counts_of_signature = self._add(signature, terminating=terminating)
         nodes = counts_of_signature.nodes
-        left = nodes.get(node, 0) + pods
-        if left:
-            nodes[node] = left
+        remaining = nodes.get(node, 0) + pods
+        if remaining:
+            nodes[node] = remaining
         else:
             del nodes[node]
         for group, times in counts_of_signature.groups.items():
@@ -273,7 +275,10 @@ class SignatureTable:
             self._remove_unused(counts_of_signature)
 
     def replace(self, old: PodSignature, new: PodSignature, terminating: bool, node: int) -> None:  # noqa: FBT001 (hot path)
-        """Counts one pod of a signature on a node in place of one of another. O(1) where the same groups count both."""
+        """Counts a pod of signature ``new`` on a node in place of one of ``old``.
+
+        O(1) if the same groups count both.
+        """
         if old is new:
             return
         removed, added = self._all.get((old, terminating)), self._all.get((new, terminating))
@@ -295,15 +300,15 @@ class SignatureTable:
     def pin(self, signature: PodSignature, pins: int) -> None:
         """Keeps (or with -1 no longer keeps) the counts of a signature whose constraints are compiled.
 
-        Its pods come and go one at a time, assumed and then bound with one more label; without the pin its groups would
-        be looked up each time.
+        Its pods come and go one at a time: assumed, then bound with one more label. Without the pin its groups would be
+        looked up each time.
         """
         counts_of_signature = self._all.get((signature, False)) or self._add(signature, terminating=False)
         counts_of_signature.pins += pins
         self._remove_unused(counts_of_signature)
 
     def expect(self, signature: PodSignature, pods: int) -> None:
-        """Counts so many pods of a signature more (or fewer) whose node is not known yet. O(groups)."""
+        """Counts so many more (or fewer) undetermined pods of a signature. O(groups)."""
         counts_of_signature = self._all.get((signature, False)) or self._add(signature, terminating=False)
         counts_of_signature.undetermined += pods
         for group, times in counts_of_signature.groups.items():
@@ -337,10 +342,10 @@ class SignatureTable:
         self._on_removed(counts_of_signature)
 
     def acquire_label(self, key: str) -> None:
-        """One selection more anchors on the label key. O(1), for the second one O(signatures).
+        """One more selection anchors on the label key. O(1); O(signatures) for the second selection.
 
-        The postings of a key are made for its second user: many keys have one user, which reads all signatures of its
-        namespaces once.
+        The postings of a key are made for its second user, because many keys have only one, which reads all signatures
+        of its namespaces once.
         """
         users = self._label_users[key] = self._label_users.get(key, 0) + 1
         if users == 1 or key in self._by_label:
@@ -353,7 +358,7 @@ class SignatureTable:
         self._by_label[key] = postings
 
     def release_label(self, key: str) -> None:
-        """Ends an `acquire_label`; the postings are dropped with the last user."""
+        """Ends an `acquire_label`. The postings are dropped with the last user."""
         self._label_users[key] -= 1
         if not self._label_users[key]:
             del self._label_users[key]
@@ -364,9 +369,9 @@ class SignatureTable:
     def reachable(self, anchor: Requirement | None, namespaces: Iterable[str] | None) -> Iterator[SignatureCounts]:
         """A superset of the signatures that a selector with this anchor can match in these namespaces (None: all).
 
-        Without an anchor it is every signature there. Signatures may come and go between two results. With postings
-        O(namespaces + values + signatures with the label key), mostly far less, as it iterates over the shorter of two
-        lists. Without postings O(signatures there).
+        Without an anchor these are all signatures there. Signatures may come and go between two results. With postings
+        O(namespaces + values + signatures with the label key), usually much less, because the shorter of two lists is
+        iterated. Without postings O(signatures there).
         """
         if anchor is None:
             yield from _in_namespaces(self._by_namespace, namespaces)
@@ -375,7 +380,9 @@ class SignatureTable:
         if postings is None:
             key, wanted = anchor.key, frozenset(anchor.values)
             there = _in_namespaces(self._by_namespace, namespaces)
-            yield from (each for each in there if each.signature.labels.get(key) in wanted)
+            yield from (
+                signature_counts for signature_counts in there if signature_counts.signature.labels.get(key) in wanted
+            )
             return
         names = namespaces if namespaces is None else frozenset(namespaces)
         values = anchor.values
@@ -385,7 +392,7 @@ class SignatureTable:
             yield from _in_namespaces(postings.get(value, {}), names)
 
     def is_filed(self, counts_of_signature: SignatureCounts) -> bool:
-        """Whether `reachable` can find the signature by its namespace and by each label that has postings."""
+        """Whether `reachable` finds the signature by its namespace, and by each of its labels that has postings."""
         signature = counts_of_signature.signature
         return counts_of_signature in self._by_namespace.get(signature.namespace, ()) and all(
             counts_of_signature in self._by_label[key].get(value, {}).get(signature.namespace, ())
@@ -394,18 +401,18 @@ class SignatureTable:
         )
 
     def label_users(self) -> Mapping[str, int]:
-        """How many selections anchor on each label key: for the audit."""
+        """How many selections anchor on each label key; for the audit."""
         return self._label_users
 
     def statistics(self) -> dict[str, int]:
-        """How many signatures have pods, and on how many label keys selections anchor. O(signatures): for metrics."""
+        """How many signatures have pods, and on how many label keys selections anchor. O(signatures); for metrics."""
         return {"pod_signatures": self.with_pods(), "indexed_labels": len(self._label_users)}
 
 
 def _in_namespaces(
     by_namespace: Mapping[str, Few[SignatureCounts]], namespaces: Iterable[str] | None
 ) -> Iterator[SignatureCounts]:
-    """The signatures of some namespaces, None for all. O(the shorter of both lists + results)."""
+    """The signatures of some namespaces (None: all). O(the shorter of both lists + results)."""
     if namespaces is None:
         names: Iterable[str] = tuple(by_namespace)
     elif isinstance(namespaces, frozenset) and len(by_namespace) < len(namespaces):
@@ -425,7 +432,7 @@ def _add(buckets: dict[str, Few[SignatureCounts]], key: str, item: SignatureCoun
 
 
 def _discard(buckets: dict[str, Few[SignatureCounts]], key: str, item: SignatureCounts) -> None:
-    buckets[key] = left = without_item(buckets[key], item)
-    if not left:
+    buckets[key] = remaining = without_item(buckets[key], item)
+    if not remaining:
         del buckets[key]
         shrink(buckets)

@@ -1,13 +1,17 @@
 """What the constraints of each namespace use together, and whether a pod fits into the budget of its namespace.
 
-A signature counts while any pod has it, from the moment when one of its pods is on a node or its constraints are to be
-compiled. So what the pods of one namespace cost all others is bounded, whatever they are and however many: groups and
-anchors (selectors), counts that one event of a pod changes (overlapping selectors), columns of nodes (topology keys), terms that are offered to pods of other namespaces, and the time to
-compile and correct constraints. Pods on a node always count, also above a limit: they exist. A signature that needs
-nothing new always fits, so the replicas of a workload never wait for the budget.
+A signature counts while any pod has it, from the moment when one of its pods is on a node or its constraints are
+needed. So the cost of one namespace's pods for all other pods is bounded, however many pods it has. The limits are:
 
-A signature that does not fit waits: nothing of it is compiled. When a signature of its namespace ends to count, the
-subscribers of ``changes`` are called.
+1. selectors: groups and anchors;
+2. overlapping selectors: counts that one event of a pod changes;
+3. topology keys: columns of nodes;
+4. terms that reach other namespaces: offered to pods there;
+5. steps: the time to compile and correct constraints.
+
+Pods on a node always count, even above a limit, because they exist. A signature that needs nothing new always fits, so
+the replicas of a workload never wait for the budget. A signature that does not fit waits, and nothing of it is
+compiled. When a signature of its namespace stops counting, the subscribers of ``changes`` are notified.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Amounts(NamedTuple):
-    """One number for each limit of `NamespaceLimits`, in the same order, but for ``overlappingSelectors``."""
+    """One number for each limit of `NamespaceLimits`, in the same order, except ``overlappingSelectors``."""
 
     selectors: int = 0
     topology_keys: int = 0
@@ -39,7 +43,7 @@ class Amounts(NamedTuple):
     compile_steps: int = 0
 
 
-MOST_SHOWN: Final = 10  # namespaces in a metric: each is a value of a label
+MOST_SHOWN: Final = 10  # namespaces in a metric, because each is a value of a label
 OTHERS: Final = "(others)"  # no name of a namespace
 
 LIMIT_NAMES: Final = ("selectors", "topologyKeys", "crossNamespaceTerms", "compileSteps", "overlappingSelectors")
@@ -56,7 +60,7 @@ _NOTHING: Final = (0,) * len(LIMIT_NAMES)
 
 
 class Needs(NamedTuple):
-    """What one set of constraints needs. ``selectors``: each with the namespaces to which it applies."""
+    """What one set of constraints needs. ``selectors``: each with the namespaces that it applies to."""
 
     selectors: AbstractSet[PodSelector]
     topology_keys: AbstractSet[str]
@@ -65,11 +69,11 @@ class Needs(NamedTuple):
 
 
 class NamespaceUse:
-    """What the signatures of one namespace use. ``held`` are those that count, ``waiting`` those that did not fit.
+    """What the signatures of one namespace use. ``held`` signatures count, ``waiting`` ones did not fit.
 
-    ``crossing`` are those of ``held`` that a quota for affinity across namespaces would concern.
+    ``crossing``: those of ``held`` that a quota for affinity across namespaces would concern.
 
-    Signatures with the same constraints count once: the pods of a StatefulSet differ in their labels.
+    Signatures with the same constraints count once, because the pods of a StatefulSet differ in their labels.
     """
 
     __slots__ = (
@@ -102,11 +106,14 @@ class NamespaceUse:
 
     @property
     def used(self) -> tuple[int, ...]:
-        """The same, and how many selectors may select one pod: one number for each of `LIMIT_NAMES`. O(1)."""
+        """The use, and how many selectors may select one pod: a number for each of `LIMIT_NAMES`. O(1)."""
         return *self.amounts, self.overlaps.most
 
     def added_by(self, signature: PodSignature) -> tuple[int, ...]:
-        """How much more would be used if the signature counted. O(its constraints), O(1) where its set counts already."""
+        """How much the use would grow if the signature counted.
+
+        O(its constraints); O(1) if its constraints count already.
+        """
         if constraint_set(signature) in self._users:
             return _NOTHING
         needs = needs_of(signature)
@@ -130,7 +137,7 @@ class NamespaceUse:
             self._count(needs_of(signature), 1)
 
     def drop(self, signature: PodSignature) -> None:
-        """A signature that is held counts no more."""
+        """A signature that counted does not count from now on."""
         del self.held[signature]
         self.crossing.pop(signature, None)
         shrink(self.held)
@@ -156,15 +163,15 @@ class NamespaceUse:
 
 
 class NamespaceBudgets:
-    """The use of every namespace whose pods have constraints, changed with one signature at a time.
+    """The use of every namespace whose pods have constraints, updated signature by signature.
 
-    ``changes`` is notified with the name of a namespace where signatures wait, after some of its budget was freed.
+    ``changes`` notifies of namespaces with waiting signatures whose use has fallen.
     """
 
     def __init__(self, limits: NamespaceLimits, *, rejects_excess: bool) -> None:
         """``rejects_excess``: pods above a limit, their own or of their namespace, are rejected.
 
-        Else they have no constraints, so that every node passes, and count above the limits.
+        Otherwise such pods have no constraints, so every node passes, and they count above the limits.
         """
         self.rejects_excess = rejects_excess
         self._limits: Final = (
@@ -178,30 +185,33 @@ class NamespaceBudgets:
         self._by_namespace: dict[str, NamespaceUse] = {}
 
     def clear(self) -> None:
-        """Nothing counts any more; signatures are held again when they are next compiled, or found on a node."""
+        """Nothing counts from now on. Signatures are held again when they are next compiled, or seen on a node."""
         self._by_namespace = {}
 
     @property
     def by_namespace(self) -> Mapping[str, NamespaceUse]:
-        """The use of each namespace that uses anything, or where a signature waits."""
+        """The use of each namespace that uses something, or has waiting signatures."""
         return self._by_namespace
 
     def is_held(self, signature: PodSignature) -> bool:
-        """Whether the signature counts, or has nothing that would. O(1)."""
+        """Whether the signature counts, or has nothing to count. O(1)."""
         use = self._by_namespace.get(signature.namespace)
         return (use is not None and signature in use.held) or not has_needs(signature)
 
     def hold(self, signature: PodSignature) -> None:
-        """A pod of the signature is on a node, so it counts, whatever the limits are. O(its constraints), mostly O(1)."""
+        """A pod of the signature is on a node, so it counts, even above the limits.
+
+        O(its constraints), usually O(1).
+        """
         if not self.is_held(signature):
             self._by_namespace.setdefault(signature.namespace, NamespaceUse()).hold(signature)
 
     def admit(self, signature: PodSignature, existing: Container[PodSignature], *, is_compiled: bool) -> Excess | None:
-        """Makes a signature count whose constraints are needed, unless it does not fit: then says why, and it waits.
+        """Makes a signature count because its constraints are needed. If it does not fit, it waits; returns why.
 
-        ``existing``: the signatures that have pods. For any other, as of a pod that is only asked about, nothing counts and
-        nothing waits, and what is compiled already costs nothing more. What policies add to an effective pod is not its
-        tenant's: the pod that the watch shows counts. O(1) where the signature counts already, else O(its constraints).
+        ``existing``: the signatures that have pods. Another signature, as in a question about a pod, neither counts nor
+        waits, and costs nothing more once it is compiled. What policies add to an effective pod does not count for its
+        tenant: the pod that the watch shows does. O(1) if the signature counts already, else O(its constraints).
         """
         shown = signature if signature.shown is None else signature.shown()
         if shown is None or self.is_held(shown) or (is_compiled and shown not in existing):
@@ -218,15 +228,15 @@ class NamespaceBudgets:
 
     def _excess(self, signature: PodSignature, use: NamespaceUse) -> Excess | None:
         added = use.added_by(signature)
-        for name, what, used, more, most in zip(LIMIT_NAMES, _WHAT, use.used, added, self._limits, strict=True):
+        for name, noun, used, more, most in zip(LIMIT_NAMES, _WHAT, use.used, added, self._limits, strict=True):
             if more and used + more > most:
                 where, limit = signature.namespace, f"perNamespace.{name}"
-                text = f"namespace {where} uses {used} {what} and the pod adds {more}, limits.{limit} is {most}"
+                text = f"namespace {where} uses {used} {noun} and the pod adds {more}, limits.{limit} is {most}"
                 return Excess(limit, text, where)
         return None
 
     def release(self, signature: PodSignature) -> None:
-        """No pod has the signature any more. O(its constraints), O(1) where it did not count."""
+        """The last pod of the signature is gone. O(its constraints); O(1) if it did not count."""
         use = self._by_namespace.get(signature.namespace)
         if use is None:
             return
@@ -242,7 +252,7 @@ class NamespaceBudgets:
             self.changes.notify(None, signature.namespace)
 
     def shares(self) -> dict[tuple[str, str], float]:
-        """By namespace and limit the share that is used, for the namespaces that use most of any limit. O(namespaces)."""
+        """By namespace and limit, the share in use, for the namespaces that use most of any limit. O(namespaces)."""
 
         def greatest(item: tuple[str, NamespaceUse]) -> float:
             return max(self._shares_of(item[1]))
@@ -258,12 +268,12 @@ class NamespaceBudgets:
         return [used / most for used, most in zip(use.used, self._limits, strict=True)]
 
     def waiting_pods(self, pods: Mapping[PodSignature, int]) -> dict[str, float]:
-        """How many pods wait by namespace, for those with most, and for all others together. O(namespaces + waiting).
+        """How many pods wait: by namespace for those with most, and the sum for all others. O(namespaces + waiting).
 
-        ``pods``: how many have each signature.
+        ``pods``: how many pods have each signature.
         """
         waiting: dict[str, float] = {
-            namespace: sum(pods.get(each, 0) for each in use.waiting)
+            namespace: sum(pods.get(signature, 0) for signature in use.waiting)
             for namespace, use in self._by_namespace.items()
             if use.waiting
         }
@@ -275,13 +285,13 @@ class NamespaceBudgets:
         """How many signatures count, and how many wait. O(namespaces)."""
         uses = self._by_namespace.values()
         return {
-            "budgeted_signatures": sum(len(each.held) for each in uses),
-            "waiting_signatures": sum(len(each.waiting) for each in uses),
+            "budgeted_signatures": sum(len(use.held) for use in uses),
+            "waiting_signatures": sum(len(use.waiting) for use in uses),
         }
 
 
 def has_needs(signature: PodSignature) -> bool:
-    """Whether pods of the signature have terms or spread constraints of their own. O(1)."""
+    """Whether pods of the signature have affinity terms or spread constraints themselves. O(1)."""
     affinity, spread = signature.affinity, signature.spread
     return bool(
         affinity.required
@@ -296,31 +306,32 @@ def has_needs(signature: PodSignature) -> bool:
 def needs_of(signature: PodSignature) -> Needs:
     """What the constraints of a signature need. O(terms + requirements + values + namespaces).
 
-    A step of compiling is a term, a constraint, a requirement, a value or a listed namespace: each is looked at once.
+    A step of compiling is a term, a constraint, a requirement, a value, or a listed namespace, because each is visited
+    once.
     """
     own = (signature.namespace,)
     terms, constraints = set(terms_of(signature.affinity)), {*signature.spread.hard, *signature.spread.soft}
-    selectors = {pod_selector(each) for each in terms}
-    selectors |= {PodSelector(each.selector, own, None) for each in constraints}
-    reaching = {each for each in terms if may_reach_out(each, signature.namespace)}
-    keys = {each.topology_key for each in terms} | {each.topology_key for each in constraints}
+    selectors = {pod_selector(term) for term in terms}
+    selectors |= {PodSelector(constraint.selector, own, None) for constraint in constraints}
+    reaching = {term for term in terms if may_reach_out(term, signature.namespace)}
+    keys = {term.topology_key for term in terms} | {constraint.topology_key for constraint in constraints}
     steps = len(terms) + len(constraints)
-    steps += sum(_steps(each.selector) + _steps(each.namespace_selector) + len(each.namespaces) for each in terms)
-    steps += sum(_steps(each.selector) for each in constraints)
-    if any(each.honor_affinity for each in constraints):
+    steps += sum(_steps(term.selector) + _steps(term.namespace_selector) + len(term.namespaces) for term in terms)
+    steps += sum(_steps(constraint.selector) for constraint in constraints)
+    if any(constraint.honor_affinity for constraint in constraints):
         steps += _node_steps(signature.node_affinity)
     return Needs(selectors, keys, reaching, steps)
 
 
 def constraint_set(signature: PodSignature) -> Hashable:
-    """Equal for signatures of one namespace with the same needs. The node affinity decides which nodes spread counts."""
+    """Equal for signatures of one namespace with equal needs. The node affinity decides which nodes spread counts."""
     spread = signature.spread
     nodes = signature.node_affinity if spread.hard or spread.soft else None
     return signature.affinity, spread, nodes
 
 
 def _steps(selector: LabelSelector | None) -> int:
-    return 0 if selector is None else sum(1 + len(each.values) for each in selector.requirements)
+    return 0 if selector is None else sum(1 + len(requirement.values) for requirement in selector.requirements)
 
 
 def _node_steps(nodes: NodeAffinity) -> int:
@@ -331,12 +342,12 @@ def _node_steps(nodes: NodeAffinity) -> int:
 
 
 def _missing(keys: AbstractSet[K], counts: Mapping[K, int]) -> int:
-    """How many keys are not counted. O(keys): ``keys - counts.keys()`` would visit every key of the counts."""
+    """How many keys are not in the counts. O(keys); ``keys - counts.keys()`` would visit every key of the counts."""
     return sum(key not in counts for key in keys)
 
 
 def _add(counts: dict[K, int], keys: Iterable[K], sign: int) -> list[K]:
-    """Counts each key once more, or with ``sign`` -1 once less; returns the keys that came or went, as no entry is zero."""
+    """Counts each key once more, or with ``sign`` -1 once less. Returns keys whose entry was added or removed."""
     changed = []
     for key in keys:
         count = counts.get(key, 0) + sign

@@ -1,7 +1,7 @@
-"""How many of the selectors of a namespace can select one pod at most: what each event of such a pod costs.
+"""How many selectors of a namespace can select one pod at most, which determines the cost of each event of the pod.
 
-Two selectors that require different values of one label select no pod together. So 20,000 workloads, each with a label of its
-own, cost a pod of any of them what one selector costs. Selectors that select every pod cost each pod all of them.
+Two selectors that require different values of one label select no pod together. So 20,000 workloads, each with a label
+of its own, cost each of their pods as much as one selector. Selectors that select every pod cost each pod all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from extender.model.constraints.labels import Operator
 from extender.model.constraints.selectors import Requirement
 
 REQUIREMENTS_A_UNIT = 20
-"""A selector counts once for each 20 requirements that it has beyond the first ones: they take as long as a count in a group."""
+"""A selector counts once more for each 20 further requirements, because they take as long as a count in a group."""
 
 
 class _Values:
@@ -54,10 +54,10 @@ class _Values:
 
 
 class Overlaps:
-    """Selectors, each under the label that fewest others are under; ``most`` is how many select one pod at most.
+    """Selectors, each filed under its label with the fewest selectors. ``most``: how many can select one pod.
 
-    A pod has one value of a label key. So of the selectors under a key it is selected by those of one value, and ``most`` is the
-    sum of the greatest weight under each key, and of the selectors that require no value.
+    A pod has one value of a label key. Of the selectors under a key, only those with that value can select it. So
+    ``most`` is the sum, over the keys, of the greatest weight of a value, plus the selectors that require no value.
     """
 
     __slots__ = ("_filed", "_keys", "most")
@@ -71,26 +71,28 @@ class Overlaps:
         return bool(self._filed)
 
     def problems(self, selectors: AbstractSet[PodSelector]) -> list[str]:
-        """What is wrong if these are the selectors that are there: for the audit. O(selectors × values)."""
+        """The differences from these selectors; for the audit. O(selectors × values)."""
         fresh = Overlaps()
         for selector, under in self._filed.items():
             fresh._count(under, _weight(selector))
-        found = [] if self._filed.keys() == selectors else [f"{len(self._filed)} selectors, should be {len(selectors)}"]
-        return found if self.most == fresh.most else [*found, f"{self.most} that overlap, should be {fresh.most}"]
+        problems = (
+            [] if self._filed.keys() == selectors else [f"{len(self._filed)} selectors, should be {len(selectors)}"]
+        )
+        return problems if self.most == fresh.most else [*problems, f"{self.most} that overlap, should be {fresh.most}"]
 
     def add(self, selector: PodSelector) -> None:
-        """A selector that was not there is. O(requirements + values)."""
+        """Adds a new selector. O(requirements + values)."""
         under = self._filed[selector] = self._narrowest(selector)
         self._count(under, _weight(selector))
 
     def remove(self, selector: PodSelector) -> None:
-        """A selector that was there is not any more. O(values)."""
+        """Removes a selector. O(values)."""
         under = self._filed.pop(selector)
         shrink(self._filed)
         self._count(under, -_weight(selector))
 
     def added_by(self, selectors: Iterable[PodSelector]) -> int:
-        """How much more ``most`` would be with these selectors, of which some may be there. O(requirements + values)."""
+        """How much ``most`` would grow with these selectors; some may be there already. O(requirements + values)."""
         before, new = self.most, [selector for selector in selectors if selector not in self._filed]
         for selector in new:
             self.add(selector)
@@ -100,7 +102,7 @@ class Overlaps:
         return after - before
 
     def _narrowest(self, selector: PodSelector) -> Requirement | None:
-        """The requirement of the fewest values, and of these the one that fewest selectors are under; None without values."""
+        """The requirement with the fewest values; of several the one with the fewest selectors. None without values."""
         choices = [clause for clause in selector.selector.requirements if clause.operator is Operator.IN]
         return min(choices, key=lambda clause: (len(clause.values), self._weight_under(clause)), default=None)
 

@@ -1,8 +1,8 @@
-"""The groups that compiled constraints count in, and the pod signatures that the selectors of these groups select now.
+"""The groups that compiled constraints read, and the signatures that the selectors of these groups select now.
 
-One selection serves every group that counts the same pods over different topology keys or scopes. Membership follows
-the signatures that come and go and the namespaces that are relabelled; groups only receive signed counts. Required affinity
-has one selection for all its terms, as kube-scheduler counts pods that match every one of them.
+One selection serves all groups that count the same pods over different topology keys or scopes. Its members follow
+changes of signatures and labels of namespaces. Groups only receive signed counts. Required affinity has one selection
+for all its terms, because kube-scheduler counts pods that match every term.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from extender.model.constraints.labels import Labels, contains
 from extender.model.constraints.selectors import LabelSelector, Requirement
 from extender.model.constraints.terms import AffinityTerm
 
-# A selection that was not read while so many namespaces changed is corrected at once, which bounds `stale`.
+# A selection that is not read while so many namespaces change is corrected at once; that bounds `stale`.
 MOST_STALE = 64
 _NONE_STALE: AbstractSet[str] = frozenset()
 
 
 class PodSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """A term without its topology key: the pods it is about. ``namespaces`` are sorted; the hash is computed once."""
+    """The pods of a term: a term without its topology key. ``namespaces`` are sorted. The hash is computed once."""
 
     selector: LabelSelector
     namespaces: tuple[str, ...]
@@ -45,11 +45,11 @@ class PodSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
     @property
     def covers_all(self) -> bool:
-        """Whether every namespace is covered, with or without an object."""
+        """Whether every namespace is covered, with or without a Namespace object."""
         return self.namespace_selector is not None and self.namespace_selector.is_empty
 
     def selects(self, namespace: str, labels: Labels, namespace_labels: Labels | None) -> bool:
-        """Whether a pod is selected. ``namespace_labels`` is None where the namespace has no object. O(requirements)."""
+        """Whether a pod is selected. ``namespace_labels``: None without a Namespace object. O(requirements)."""
         if not (contains(self.namespaces, namespace) or self.covers_all):
             selector = self.namespace_selector
             if selector is None or namespace_labels is None or not selector.matches(namespace_labels):
@@ -68,9 +68,10 @@ Identity = tuple[frozenset[PodSelector], bool]
 class Selection:
     """The signatures whose pods match *all* of some selectors at once, and the groups that count them.
 
-    ``counts_terminating``: pods that are being deleted are selected too. ``live`` are the groups over a column that any node
-    is in. The others count nothing, and members cost nothing for them. ``stale`` are namespaces whose labels changed since
-    membership was corrected; see `Selections.refresh`. ``groups`` are found by topology key and inclusion rule.
+    - ``counts_terminating``: terminating pods are selected too
+    - ``live``: groups over a column that some node is in; other groups count nothing, and members cost nothing for them
+    - ``stale``: namespaces whose labels have changed since the members were corrected; see `Selections.refresh`
+    - ``groups``: by topology key and inclusion rule
     """
 
     __slots__ = ("_namespaces", "anchor", "counts_terminating", "groups", "live", "members", "pod_selectors", "stale")
@@ -86,11 +87,11 @@ class Selection:
 
     @property
     def identity(self) -> Identity:
-        """What no other selection has."""
+        """Unique among all selections."""
         return self.pod_selectors, self.counts_terminating
 
     def selects(self, counts_of_signature: SignatureCounts) -> bool:
-        """Whether the pods of the signature are counted now: every selector covers the namespace and matches the labels."""
+        """Whether the signature's pods are selected now: every selector covers the namespace and matches the labels."""
         if counts_of_signature.terminating and not self.counts_terminating:
             return False
         namespace, labels = counts_of_signature.signature.namespace, counts_of_signature.signature.labels
@@ -104,7 +105,7 @@ class Selection:
         )
 
     def namespaces(self) -> Iterable[str] | None:
-        """The namespaces that can hold members now, by the first selector that does not cover everything; None for all."""
+        """The namespaces that can have members now, by the first selector that does not cover all; None for all."""
         for wanted in self.pod_selectors:
             if wanted.namespace_selector is None:
                 return wanted.namespaces
@@ -113,11 +114,11 @@ class Selection:
         return None
 
     def fixed_namespaces(self) -> Iterable[str] | None:
-        """The namespaces that can ever hold members: those that a selector lists. None where that may change."""
+        """The namespaces that can ever have members, because a selector lists them; None if that may change."""
         return next((wanted.namespaces for wanted in self.pod_selectors if wanted.namespace_selector is None), None)
 
     def namespace_selectors(self) -> Iterable[LabelSelector]:
-        """The namespaceSelectors that membership depends on."""
+        """The namespaceSelectors that the members depend on."""
         return {
             wanted.namespace_selector
             for wanted in self.pod_selectors
@@ -125,21 +126,21 @@ class Selection:
         }
 
     def put(self, counts_of_signature: SignatureCounts, sign: int) -> None:
-        """Makes a signature a member, whose pods every live group counts from now on, or with ``sign`` -1 ends that."""
+        """Makes a signature a member, so that every live group counts its pods; ``sign`` -1 removes it."""
         change = with_item if sign > 0 else without_item
         self.members = change(self.members, counts_of_signature)
         for group in self.live:
             counts_of_signature.count_in(group, sign)
 
     def wake(self, group: CountGroup, sign: int) -> None:
-        """A group counts the members from now on, or with ``sign`` -1 no more. O(nodes of the members)."""
+        """From now on a group counts the members; with ``sign`` -1 it no longer does. O(nodes of the members)."""
         self.live = with_item(self.live, group) if sign > 0 else without_item(self.live, group)
         for counts_of_signature in self.members:
             counts_of_signature.count_in(group, sign)
 
 
 class Selections:
-    """All selections in use, findable from the labels of a signature and from a namespaceSelector."""
+    """All selections in use, indexed by the labels of a signature and by namespaceSelector."""
 
     def __init__(self, topology: Topology, signatures: SignatureTable, namespaces: Namespaces) -> None:
         self._topology = topology
@@ -148,10 +149,10 @@ class Selections:
         self._acquired: dict[Identity, Selection] = {}
         self._anchors: SelectorIndex[Selection] = SelectorIndex()
         self._by_selector: dict[LabelSelector, set[Selection]] = {}
-        # Most columns have one group. It is held without a dictionary, which would take more memory than the group.
+        # Most columns have one group. It is stored without a dictionary, which would take more memory than the group.
         self._over: dict[NodeColumn, SelectedGroup | dict[SelectedGroup, None]] = {}
 
-    # -- groups ---------------------------------------------------------------------------------------------------------
+    # -- groups --------------------------------------------------------------------------------------------------------
 
     def acquire(
         self,
@@ -161,10 +162,10 @@ class Selections:
         *,
         counts_terminating: bool = True,
     ) -> Sequence[SelectedGroup]:
-        """A group for each of the keys, of the pods that match all selectors: made on first use. O(selectors + keys).
+        """A group for each key, of the pods that match all selectors; made on first use. O(selectors + keys).
 
-        ``inclusion`` says which nodes count; without it all with the key. The empty key makes a domain of each node. `release`
-        ends it. Members are up to date; see `refresh`.
+        ``inclusion``: which nodes count; None counts all nodes with the key. With the empty key each node is a domain.
+        `release` ends it. The members are up to date; see `refresh`.
         """
         identity = frozenset(pod_selectors), counts_terminating
         selection = self._acquired.get(identity)
@@ -172,15 +173,15 @@ class Selections:
             selection = self._acquired[identity] = Selection(identity, self._namespaces)
             self._add(selection)
         self.refresh(selection)
-        found = []
+        groups = []
         for key in topology_keys:
             group = selection.groups.get(key if inclusion is None else (key, inclusion))
             if group is None:
                 group = self._make(selection, key, inclusion)
                 self.add_group(group)
             group.users += 1
-            found.append(group)
-        return found
+            groups.append(group)
+        return groups
 
     def _make(self, selection: Selection, key: str, inclusion: Inclusion | None) -> SelectedGroup:
         if inclusion is None:
@@ -189,7 +190,7 @@ class Selections:
         return SpreadGroup(selection, self._topology.acquire_scope(domains, inclusion))
 
     def release(self, groups: Iterable[SelectedGroup]) -> None:
-        """Ends an `acquire`; a group is dropped with its last user, and the selection with its last group."""
+        """Ends an `acquire`. A group is dropped with its last user, the selection with its last group."""
         for group in groups:
             group.users -= 1
             if group.users:
@@ -205,12 +206,12 @@ class Selections:
                 self._remove(group.selection)
 
     def acquired(self) -> Iterator[tuple[Selection, Sequence[SelectedGroup]]]:
-        """Every selection with its groups, for the audit."""
+        """Every selection with its groups; for the audit."""
         for selection in self._acquired.values():
             yield selection, list(selection.groups.values())
 
     def is_acquired(self, group: SelectedGroup) -> bool:
-        """Whether a group of `acquired` is still kept; membership is then up to date."""
+        """Whether a group of `acquired` is still kept. Its members are then up to date."""
         selection = group.selection
         if self._acquired.get(selection.identity) is not selection or selection.groups.get(group.where) is not group:
             return False
@@ -218,12 +219,12 @@ class Selections:
         return True
 
     def _add(self, selection: Selection) -> None:
-        """Starts keeping a selection and finds its members. O(signatures its anchor reaches)."""
+        """Adds a selection and looks up its members. O(signatures that its anchor reaches)."""
         for selector in selection.namespace_selectors():
             self._namespaces.acquire(selector)
             self._by_selector.setdefault(selector, set()).add(selection)
         fixed = selection.fixed_namespaces()
-        selection.anchor = self._anchors.anchor((each.selector for each in selection.pod_selectors), fixed)
+        selection.anchor = self._anchors.anchor((wanted.selector for wanted in selection.pod_selectors), fixed)
         self._anchors.file(selection, selection.anchor, fixed)
         if selection.anchor is not None:
             self._signatures.acquire_label(selection.anchor.key)
@@ -243,7 +244,7 @@ class Selections:
             self._namespaces.release(selector)
 
     def add_group(self, group: SelectedGroup) -> None:
-        """A further group over the members of its selection. O(nodes of the members), O(1) over an empty column."""
+        """Adds a group over the members of its selection. O(nodes of the members); O(1) over an empty column."""
         group.selection.groups[group.where] = group
         over = self._over.get(group.column)
         if over is None:
@@ -256,7 +257,7 @@ class Selections:
             group.selection.wake(group, 1)
 
     def remove_group(self, group: SelectedGroup) -> None:
-        """Removes a group of a selection. Costs what `add_group` does."""
+        """Removes a group of a selection. Costs as much as `add_group`."""
         del group.selection.groups[group.where]
         shrink(group.selection.groups)
         if group in group.selection.live:
@@ -269,12 +270,12 @@ class Selections:
             shrink(self._over)
 
     def occupancy_changed(self, column: NodeColumn) -> None:
-        """Called when a column has got its first node or lost its last one, and that node's pods are counted again."""
+        """A column has got its first node or lost its last. The pods of that node are counted again afterwards."""
         over = self._over.get(column, ())
         for group in (over,) if isinstance(over, GroupView) else over:
             group.selection.wake(group, 1 if column.filled else -1)
 
-    # -- changes of signatures and namespaces ---------------------------------------------------------------------------
+    # -- changes of signatures and namespaces --------------------------------------------------------------------------
 
     def signature_added(self, counts_of_signature: SignatureCounts) -> None:
         """Makes a new signature a member of the selections that select it. O(labels + candidates)."""
@@ -287,21 +288,21 @@ class Selections:
         """Whether any selection selects the signature. O(labels + candidates)."""
         signature = counts_of_signature.signature
         return any(
-            each.selects(counts_of_signature)
-            for each in self._anchors.candidates(signature.namespace, signature.labels)
+            selection.selects(counts_of_signature)
+            for selection in self._anchors.candidates(signature.namespace, signature.labels)
         )
 
     def signature_removed(self, counts_of_signature: SignatureCounts) -> None:
-        """Drops a signature without pods."""
+        """Removes a signature without pods."""
         signature = counts_of_signature.signature
         for selection in self._anchors.candidates(signature.namespace, signature.labels):
             selection.members = without_item(selection.members, counts_of_signature)
 
     def namespace_changed(self, namespace: str, changed: Iterable[LabelSelector]) -> None:
-        """Marks the selections for which a namespace begins or ends to match. O(such selections).
+        """Marks the selections for which a namespace starts or stops to match. O(such selections).
 
-        Their membership is corrected when it is next read: at once, a relabel that moves 10,000 pods among 2,000
-        compiled constraints would delay every response by 35 ms, and few of these are read soon.
+        Their members are corrected when they are next read. At once, a relabelled namespace with 10,000 pods and 2,000
+        compiled constraints would delay every response by 35 ms, and few of these constraints are read soon.
         """
         for selector in changed:
             for selection in self._by_selector.get(selector, ()):
@@ -310,7 +311,7 @@ class Selections:
                     self.refresh(selection)
 
     def refresh(self, selection: Selection) -> None:
-        """Corrects membership of the pods of stale namespaces; else O(1). Must be called before groups of it are read."""
+        """Corrects the members in stale namespaces; otherwise O(1). Must be called before a group of it is read."""
         if not selection.stale:
             return
         for namespace in selection.stale:

@@ -1,10 +1,11 @@
 """From a pod's labels to the few selectors that can match it, without trying every selector.
 
-A pod that matches a selector with an ``In`` requirement carries one of its values, so the selector is filed under that
-label. Selectors without such a requirement (``Exists``, ``NotIn``, ``{}``) are filed as wide and always offered.
+A pod that matches a selector with an ``In`` requirement has one of its values, so the selector is filed under that
+label. Selectors without such a requirement (``Exists``, ``NotIn``, ``{}``) are filed as wide, and are always
+candidates.
 
-A term lists up to thousands of namespaces and of values, so it is not filed under each pair of them: memory and time
-stay linear in the term.
+A term may list thousands of namespaces and of values, so it is not filed under each pair: memory and time stay linear
+in the term.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ _Slot = tuple[str | None, str, str]
 _ANYWHERE = None
 
 CROWDED = 16
-"""An item whose first label has so many items already is filed under the label of its selector that has the fewest."""
+"""An item whose first label has so many items is filed under its label with the fewest items."""
 MOST_PAIRS = 64
-"""An item is filed under each pair of a namespace and a value up to so many pairs, else under the shorter list alone."""
+"""An item is filed under each pair of a namespace and a value up to so many pairs; else under the shorter list only."""
 
 
 class SelectorIndex(Generic[T]):
-    """Items filed under (namespace or anywhere, label key, label value). Each item is filed once and can be taken out.
+    """Items by (namespace or any, label key, label value). Each item is filed once and can be removed.
 
-    An item with many namespaces and many values is filed under its values anywhere, or as wide in its namespaces.
+    An item with many namespaces and many values is filed under its values for any namespace, or as wide in its
+    namespaces.
     """
 
     def __init__(self) -> None:
@@ -38,10 +40,11 @@ class SelectorIndex(Generic[T]):
         self._wide: dict[str | None, Few[T]] = {}
 
     def anchor(self, selectors: Iterable[LabelSelector], namespaces: Iterable[str] | None) -> Requirement | None:
-        """The requirement by which an item that needs all of these selectors is best filed; None where none requires a value.
+        """The best requirement to file an item under that needs all these selectors; None if none requires a value.
 
-        Of those with the fewest values it is the first one, unless many items are under its label: where a thousand workloads
-        share `app`, each is filed under another label. O(requirements); O(requirements × values) where the first is crowded.
+        It is the first one with the fewest values. If many items are under its label, it is another one: a thousand
+        workloads that share `app` are each filed under another label. O(requirements); O(requirements × values) if the
+        first is crowded.
         """
         choices = sorted(
             (len(clause.values), clause)
@@ -61,11 +64,11 @@ class SelectorIndex(Generic[T]):
         )
 
     def _filed_with(self, anchor: Requirement, namespaces: tuple[str, ...] | None) -> int:
-        """How many items are in the fullest place of an anchor."""
+        """How many items are in the fullest slot of an anchor."""
         return max((len(buckets.get(slot, ())) for buckets, slot in self._places(anchor, namespaces)), default=0)
 
     def file(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> None:
-        """Files an item that concerns only these namespaces (None: any, or not known beforehand).
+        """Files an item that concerns only these namespaces (None: any, or not known in advance).
 
         O(values) or O(namespaces), whichever is less, or O(`MOST_PAIRS`).
         """
@@ -73,15 +76,15 @@ class SelectorIndex(Generic[T]):
             bucket_of[slot] = with_item(bucket_of.get(slot, ()), item)
 
     def discard(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> None:
-        """Takes out an item that was filed with the same anchor and namespaces."""
+        """Removes an item that was filed with the same anchor and namespaces."""
         for bucket_of, slot in self._places(anchor, namespaces):
-            bucket_of[slot] = left = without_item(bucket_of[slot], item)
-            if not left:
+            bucket_of[slot] = remaining = without_item(bucket_of[slot], item)
+            if not remaining:
                 del bucket_of[slot]
                 shrink(bucket_of)
 
     def is_filed(self, item: T, anchor: Requirement | None, namespaces: Iterable[str] | None) -> bool:
-        """Whether an item is filed wherever `file` puts it: for the audit."""
+        """Whether an item is in every slot where `file` puts it; for the audit."""
         return all(item in buckets.get(slot, ()) for buckets, slot in self._places(anchor, namespaces))
 
     def _places(
@@ -103,7 +106,10 @@ class SelectorIndex(Generic[T]):
                 yield slots, (name, anchor.key, value)
 
     def candidates(self, namespace: str, labels: Labels) -> Iterator[T]:
-        """A superset of the items that can match these labels in this namespace, each once. O(labels or entries, whichever are fewer, + results)."""
+        """A superset of the items that can match these labels in this namespace, without repetition.
+
+        O(labels or entries, whichever are fewer, + results).
+        """
         is_large = len(labels) > len(self._slots)  # an object under review may have 100,000 labels
         for place in (namespace, _ANYWHERE):
             yield from self._wide.get(place, ())
@@ -116,5 +122,5 @@ class SelectorIndex(Generic[T]):
                 yield from self._slots.get((place, key, value), ())
 
     def __len__(self) -> int:
-        """How many entries there are. O(labels and namespaces that items are filed under): for tests."""
+        """How many slots are in use; for tests."""
         return sum(map(len, self._slots.values())) + sum(map(len, self._wide.values()))

@@ -1,8 +1,10 @@
-"""Owner groups: existing pods that carry an affinity term, per domain. They apply to incoming pods that the term selects.
+"""Owner groups: existing pods that have an affinity term, per domain.
 
-Existing pods carry their own terms, and those that scheduling policies add: a pod that admission missed counts against
-others as an injected one does. ``policy_terms`` tells what policies add to the pods of a signature. It is asked for each new
-signature, and again by `recheck` after a change of policies, signature by signature.
+They apply to incoming pods that the term selects.
+
+Existing pods have their own terms, and terms that policies add: a pod that admission missed counts like a pod with
+injected terms. ``policy_terms`` returns what policies add to the pods of a signature. It is called for each new
+signature, and by `recheck` for each signature after a change of policies.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _KEY_OF_WEIGHTED = attrgetter("term.topology_key")
 
 
 class TermRole(Enum):
-    """The list of its owner's affinity that a term is in."""
+    """The list of its owner's affinity in which a term stands."""
 
     REQUIRED = "required affinity"
     REQUIRED_ANTI = "required anti-affinity"
@@ -47,9 +49,10 @@ class TermGroupView(GroupView):
 
 
 class OwnerGroup(TermGroupView, CountGroup):
-    """How many pods that carry a term are in each domain of its key. ``users`` counts their signatures.
+    """How many pods that have a term are in each domain of its key. ``users``: how many signatures have it.
 
-    ``policy_users`` are those of them that policies add the term to. ``anchor`` is what the group is filed under while it is offered.
+    ``policy_users``: to how many of them policies add the term. ``anchor``: where the group is filed while it is
+    offered.
     """
 
     __slots__ = ("anchor", "policy_users")
@@ -68,23 +71,25 @@ PolicyTerms = Callable[[PodSignature], PodAffinity]
 
 
 class TermCounts:
-    """The groups of all affinity terms that existing pods carry.
+    """The groups of all affinity terms that existing pods have.
 
-    Groups are kept by topology key. A term over a key that no node carries has none: a group is made when the first
-    node with the key appears, for the signatures in ``_dormant``. If the last such node disappears, the group stays with
-    its signatures, but is no part of any compiled constraints. So a term over an invented key costs no other pod
-    anything, and its own pod no more than the parsed term.
+    Groups are kept by topology key:
 
-    ``inverse_version`` grows when an owner group begins or ends to be part of compiled constraints, ``carried_version``
-    when `is_carried` may have become true of a key.
+    1. A term over a key that no node has gets no group. It is made when the first node with the key appears, for the
+       signatures in ``_dormant``.
+    2. If the last such node disappears, the group stays with its signatures, but is part of no compiled constraints.
+    3. So a term over an invented key costs other pods nothing, and its own pod only the parsed term.
 
-    Invariant: while the group of a term exists, each signature that carries the term is counted in it.
+    ``inverse_version`` grows when an owner group starts or stops to be part of compiled constraints,
+    ``carried_version`` when `is_carried` may have become true for a key.
+
+    Invariant: while the group of a term exists, each signature with the term is counted in it.
     """
 
     def __init__(
         self, topology: Topology, namespaces: Namespaces, policy_terms: PolicyTerms, *, reads_selectors: bool = True
     ) -> None:
-        """``reads_selectors``: false where namespaceSelectors of terms are ignored (KEP-2249)."""
+        """``reads_selectors``: false if namespaceSelectors of terms are ignored (KEP-2249)."""
         self.inverse_version = 0
         self.carried_version = 0
         self._topology = topology
@@ -98,7 +103,7 @@ class TermCounts:
         self._groups_of_policies = 0
 
     def owned(self) -> Iterator[OwnerGroup]:
-        """Every owner group, for the audit."""
+        """Every owner group; for the audit."""
         for groups in self._owned.values():
             yield from groups.values()
 
@@ -107,30 +112,30 @@ class TermCounts:
         return self._owned.get(group.key.key, {}).get((group.role, group.term, group.weight)) is group
 
     def is_offered(self, group: OwnerGroup) -> bool:
-        """Whether constraints of pods that the term selects are compiled with the group: for the audit."""
+        """Whether the group is part of the constraints of pods that its term selects; for the audit."""
         return self._owner_anchors.is_filed(group, group.anchor, _fixed(group.term))
 
     def signature_added(self, counts_of_signature: SignatureCounts) -> None:
-        """Counts a new signature in the group of each term that its pods carry, twice where they carry a term twice."""
+        """Counts a new signature in the group of each term of its pods, twice if they have a term twice."""
         added = self._policy_terms(counts_of_signature.signature)
         if not added.is_empty:
             self._added[counts_of_signature] = added
-        for each, is_added in self._carried(counts_of_signature):
-            self._count(counts_of_signature, each, is_added=is_added)
+        for term, is_added in self._carried(counts_of_signature):
+            self._count(counts_of_signature, term, is_added=is_added)
 
     def recheck(self, counts_of_signature: SignatureCounts) -> bool:
-        """Corrects what policies add to the pods of a signature; False where it is as before. O(terms × nodes of the pods)."""
+        """Corrects what policies add to a signature's pods; False if nothing changed. O(terms × nodes of the pods)."""
         old = self._added.get(counts_of_signature, NO_AFFINITY)
         new = self._policy_terms(counts_of_signature.signature)
         if new == old:
             return False
-        for each in _terms_of(new):  # first, so that a group that stays is not dropped
-            self._count(counts_of_signature, each, is_added=True)
-        for each in _terms_of(old):
-            group = self._find(each)
+        for term in _terms_of(new):  # the new terms first, so that a common group is not dropped
+            self._count(counts_of_signature, term, is_added=True)
+        for term in _terms_of(old):
+            group = self._find(term)
             if group is not None:
                 counts_of_signature.count_in(group, -1)
-                self._leave(each, group, is_added=True)
+                self._leave(term, group, is_added=True)
         if new.is_empty:
             del self._added[counts_of_signature]
             shrink(self._added)
@@ -140,52 +145,53 @@ class TermCounts:
 
     @property
     def has_policy_terms(self) -> bool:
-        """Whether policies add a term to any pods that are counted."""
+        """Whether policies add a term to counted pods."""
         return bool(self._added)
 
     def carried_terms(self, counts_of_signature: SignatureCounts) -> Iterator[_Term]:
-        """Every term that counts for the pods of a signature: for the audit."""
-        return (each for each, _ in self._carried(counts_of_signature))
+        """Every term that counts for the pods of a signature; for the audit."""
+        return (term for term, _ in self._carried(counts_of_signature))
 
     def _carried(self, counts_of_signature: SignatureCounts) -> Iterator[tuple[_Term, bool]]:
-        """The same, each with whether a policy adds it."""
+        """Every term that counts for the pods of a signature, and whether a policy adds it."""
         own = counts_of_signature.signature.affinity
-        for each in _terms_of(own if self._reads_selectors else by_names(own)):
-            yield each, False
+        for term in _terms_of(own if self._reads_selectors else by_names(own)):
+            yield term, False
         added = self._added.get(counts_of_signature)
-        for each in _terms_of(added) if added is not None else ():
-            yield each, True
+        for term in _terms_of(added) if added is not None else ():
+            yield term, True
 
-    def _count(self, counts_of_signature: SignatureCounts, each: _Term, *, is_added: bool) -> None:
-        group = self._find(each)
-        if group is None and not self._topology.is_carried(each[1].topology_key):
+    def _count(self, counts_of_signature: SignatureCounts, term: _Term, *, is_added: bool) -> None:
+        group = self._find(term)
+        if group is None and not self._topology.is_carried(term[1].topology_key):
             self._dormant[counts_of_signature] = None
         else:
-            self._join(counts_of_signature, group or self._own(each), is_added=is_added)
+            self._join(counts_of_signature, group or self._own(term), is_added=is_added)
 
     def first_carried(self, keys: AbstractSet[str]) -> None:
-        """Makes the groups of terms over keys that no node carried before. O(terms of the dormant signatures).
+        """Makes the groups of terms over keys that no node had before. O(terms of the dormant signatures).
 
-        Nodes rarely bring a new label key: 4 ms for 100,000 such terms. An index by key would take as much memory as they.
+        Nodes rarely bring a new label key. It takes 4 ms for 100,000 such terms; an index by key would take as much
+        memory as they.
         """
         self.carried_version += 1
         made: set[OwnerGroup] = set()
-        for counts_of_signature in [each for each in self._dormant if self._carries(each, keys)]:
+        for counts_of_signature in [signature for signature in self._dormant if self._carries(signature, keys)]:
             is_dormant = False
-            for each, is_added in self._carried(counts_of_signature):
-                group = self._find(each)
-                if group is None and each[1].topology_key in keys:
-                    group = self._own(each)
+            for term, is_added in self._carried(counts_of_signature):
+                group = self._find(term)
+                if group is None and term[1].topology_key in keys:
+                    group = self._own(term)
                     made.add(group)
-                if group in made:  # a group that was there before, its key without a node, counts the signature already
+                if group in made:  # an older group, whose key lost its last node, counts the signature already
                     self._join(counts_of_signature, group, is_added=is_added)
                 is_dormant = is_dormant or group is None
             if not is_dormant:
                 del self._dormant[counts_of_signature]
 
-    def _find(self, each: _Term) -> OwnerGroup | None:
-        groups = self._owned.get(each[1].topology_key)
-        return None if groups is None else groups.get(each)
+    def _find(self, term: _Term) -> OwnerGroup | None:
+        groups = self._owned.get(term[1].topology_key)
+        return None if groups is None else groups.get(term)
 
     def _carries(self, counts_of_signature: SignatureCounts, keys: AbstractSet[str]) -> bool:
         added = self._added.get(counts_of_signature, NO_AFFINITY)
@@ -198,30 +204,30 @@ class TermCounts:
             self._note_policy_users(group, 1)
         counts_of_signature.count_in(group)
 
-    def _leave(self, each: _Term, group: OwnerGroup, *, is_added: bool) -> None:
-        """A signature is counted in the group no more; the group is dropped with the last one."""
+    def _leave(self, term: _Term, group: OwnerGroup, *, is_added: bool) -> None:
+        """A signature is no longer counted in the group. The group is dropped with the last signature."""
         group.users -= 1
         if is_added:
             group.policy_users -= 1
             self._note_policy_users(group, 0)
         if not group.users:
-            self._disown(each, group)
+            self._disown(term, group)
 
     def _note_policy_users(self, group: OwnerGroup, first: int) -> None:
-        """Where the group has its first user by a policy, or has lost its last one: see `selecting`."""
+        """After the group got its first user by a policy, or lost the last: see `selecting`."""
         if group.policy_users == first:
             self._groups_of_policies += 1 if first else -1
             self.inverse_version += 1
 
-    def _own(self, each: _Term) -> OwnerGroup:
-        group = OwnerGroup(self._topology, *each)
-        self._owned.setdefault(group.key.key, {})[each] = group
+    def _own(self, term: _Term) -> OwnerGroup:
+        group = OwnerGroup(self._topology, *term)
+        self._owned.setdefault(group.key.key, {})[term] = group
         if group.key.filled:
             self._offer(group, 1)
         return group
 
     def _offer(self, group: OwnerGroup, sign: int) -> None:
-        """Makes a group part of compiled constraints, or with ``sign`` -1 takes it back."""
+        """Makes a group part of compiled constraints, or with ``sign`` -1 removes it."""
         self.inverse_version += 1
         names = _fixed(group.term)
         if sign > 0:
@@ -231,24 +237,24 @@ class TermCounts:
             self._owner_anchors.discard(group, group.anchor, names)
 
     def occupancy_changed(self, column: NodeColumn) -> None:
-        """Called when a column has got its first node or lost its last one. O(terms that pods carry over the key)."""
+        """A column has got its first node or lost its last. O(terms of pods over the key)."""
         if isinstance(column, KeyDomains):
             for group in self._owned.get(column.key, {}).values():
                 self._offer(group, 1 if column.filled else -1)
 
     def signature_removed(self, counts_of_signature: SignatureCounts) -> None:
-        """Takes out a signature without pods; the group of a term is dropped with the last signature that carries it."""
+        """Removes a signature without pods. The group of a term is dropped with the last signature that has it."""
         self._dormant.pop(counts_of_signature, None)
-        for each, is_added in self._carried(counts_of_signature):
-            group = self._find(each)
+        for term, is_added in self._carried(counts_of_signature):
+            group = self._find(term)
             if group is not None:
-                self._leave(each, group, is_added=is_added)
+                self._leave(term, group, is_added=is_added)
         if self._added.pop(counts_of_signature, None) is not None:
             shrink(self._added)
 
-    def _disown(self, each: _Term, group: OwnerGroup) -> None:
+    def _disown(self, term: _Term, group: OwnerGroup) -> None:
         groups = self._owned[group.key.key]
-        del groups[each]
+        del groups[term]
         shrink(groups)
         if not groups:
             del self._owned[group.key.key]
@@ -257,25 +263,25 @@ class TermCounts:
             self._offer(group, -1)
         self._topology.release_key(group.key)
 
-    def lacks_group(self, each: _Term) -> bool:
-        """Whether a term has no group, as no node carries its key: for the audit."""
-        return self._find(each) is None and not self._topology.is_carried(each[1].topology_key)
+    def lacks_group(self, term: _Term) -> bool:
+        """Whether a term has no group because no node has its key; for the audit."""
+        return self._find(term) is None and not self._topology.is_carried(term[1].topology_key)
 
     def selecting(
         self, signature: PodSignature, *, of_policies: bool = False, namespace_labels: Labels | None = None
     ) -> list[OwnerGroup]:
         """The owner groups whose term selects pods of this signature, in the order in which they were made.
 
-        ``of_policies``: only those of terms that policies add to any pods. O(1) where there are none. ``namespace_labels``: as
-        if the namespace had these labels.
+        ``of_policies``: only terms that policies add; O(1) if there are none. ``namespace_labels``: in place of the
+        labels of the namespace.
         """
         if of_policies and not self._groups_of_policies:
             return []
         labels = self._namespaces.labels(signature.namespace) if namespace_labels is None else namespace_labels
-        found = self._owner_anchors.candidates(signature.namespace, signature.labels)
+        groups = self._owner_anchors.candidates(signature.namespace, signature.labels)
         if of_policies:
-            found = (group for group in found if group.policy_users)
-        return [group for group in found if group.term.selects(signature.namespace, signature.labels, labels)]
+            groups = (group for group in groups if group.policy_users)
+        return [group for group in groups if group.term.selects(signature.namespace, signature.labels, labels)]
 
     def statistics(self) -> dict[str, int]:
         """How many groups are kept."""
@@ -287,7 +293,7 @@ def _fixed(term: AffinityTerm) -> tuple[str, ...] | None:
 
 
 def _has_key(affinity: PodAffinity, keys: AbstractSet[str]) -> bool:
-    """Whether a term is over any of the keys. O(terms), without a step of the interpreter for each."""
+    """Whether a term is over any of the keys. O(terms), in native code."""
     disjoint = keys.isdisjoint
     return not (
         disjoint(map(_KEY_OF, affinity.required_anti))

@@ -1,1 +1,1 @@
-"""Nodes by number: their domains, the pods on them, and the resources that these request."""
+"""Nodes by number: their domains, the pods on them, and the resources that the pods request."""

@@ -1,8 +1,8 @@
-"""A number for each node, in memory by how many nodes have one.
+"""A number for each node, in memory that depends on how many nodes have one.
 
-Every topology key and every scope has such a column, and a pod may name any keys. So a column that no node is
-in costs nothing (all of them share one list of zeros), one with few nodes costs what these cost, and only one with many
-nodes is a list by node number, which is the fastest to read.
+Every topology key and every scope has a column, and a pod may name any keys. So a column without a node costs nothing
+(all such columns share one list of zeros). A column with few nodes is a dictionary. Only a column with many nodes is a
+list by node number, which is fastest to read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
-# A dictionary's entry takes about ten times the room of a list's. Between the two bounds a column stays as it is.
+# An entry of a dictionary takes about ten times the memory of a list's. Between the two bounds a column keeps its form.
 _DENSE, _SPARSE = 16, 32
 
 
@@ -34,14 +34,14 @@ class SparseColumn(dict[int, int]):
     __slots__ = ()
 
     def __missing__(self, _node: int) -> int:
-        """The node has no number."""
+        """A node without a number."""
         return 0
 
 
 class ColumnView:
-    """A number other than 0 for ``filled`` nodes: what readers see of a `NodeColumn`.
+    """What readers see of a `NodeColumn`: a number other than 0 for ``filled`` nodes.
 
-    ``of_node`` is replaced when their share of all nodes changes much, so it must not be kept while nodes change.
+    ``of_node`` is replaced when their share of all nodes changes much, so do not keep it while nodes change.
     """
 
     __slots__ = ("_zeros", "filled", "of_node")
@@ -54,13 +54,13 @@ class ColumnView:
 
 
 class NodeColumn(ColumnView):
-    """A column that can be written. ``zeros`` is shared by all columns, and as long as there are node numbers."""
+    """A column that can be written. ``zeros`` is shared by all columns, and has one entry for each node number."""
 
     __slots__ = ()
     of_node: list[int] | SparseColumn
 
     def fill(self, node: int, number: int) -> int:
-        """Sets the number of a node, 0 for none; returns what it was. Amortised O(1)."""
+        """Sets the number of a node (0: none) and returns its previous number. Amortised O(1)."""
         old = self.of_node[node]
         if old == number:
             return old
@@ -76,7 +76,7 @@ class NodeColumn(ColumnView):
         return old
 
     def fill_all(self, of_node: dict[int, int]) -> None:
-        """Sets the numbers of all nodes that have one, where none has one yet. O(such nodes), and O(nodes) for a list."""
+        """Fills an empty column with the numbers of all nodes that have one. O(such nodes); O(nodes) for a list."""
         self.filled = len(of_node)
         if self.filled * _DENSE <= len(self._zeros):
             self.of_node = SparseColumn(of_node) if of_node else self._zeros
@@ -86,7 +86,7 @@ class NodeColumn(ColumnView):
             dense[node] = number
 
     def copy_numbers(self, other: NodeColumn) -> None:
-        """Sets the numbers of all nodes to those of a column that shares the zeros, where none has one yet."""
+        """Fills an empty column with the numbers of another column that shares the zeros."""
         self.filled, column = other.filled, other.of_node
         if column is not self._zeros:
             self.of_node = SparseColumn(column) if isinstance(column, SparseColumn) else column.copy()
@@ -107,7 +107,7 @@ class NodeColumn(ColumnView):
             self.of_node = SparseColumn((node, number) for node, number in enumerate(column) if number)
 
     def resize(self) -> None:
-        """Makes a list as long as the shared one, after that has changed. No node beyond it is in the column."""
+        """After a change of the shared list, makes this list as long. No node beyond its end is in the column."""
         column, size = self.of_node, len(self._zeros)
         if isinstance(column, list) and column is not self._zeros:
             del column[size:]
@@ -115,5 +115,5 @@ class NodeColumn(ColumnView):
 
     @property
     def cells(self) -> int:
-        """How many entries are held for this column alone: for bounds and tests."""
+        """How many entries this column alone takes; for bounds and tests."""
         return 0 if self.of_node is self._zeros else len(self.of_node)

@@ -1,8 +1,8 @@
 """Domains by number: topology key to domain to nodes, and which of them are eligible for an incoming pod.
 
-Every domain of a key has a small number, as every node has one in `Topology`, so that a group counts with
-``counts[domain_of[node]]`` and compares no text. Number 0 stands for "lacks the key", or in a scope for "does not
-count". All scopes of a key share its domain numbers; a scope only leaves nodes out.
+Every domain of a key has a small number, and every node has one in `Topology`. So a group counts with
+``counts[domain_of[node]]`` and compares no text. Number 0 means "lacks the key", in a scope "does not count". All
+scopes of a key share its domain numbers; a scope only leaves nodes out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _NO_FREE: list[int] = []
 
 
 class KeyView(ColumnView):
-    """What readers see of the domains of one topology key: ``of_node[node]`` is a node's domain.
+    """What readers see of the domains of one topology key. ``of_node[node]``: the domain of a node.
 
-    ``number_of`` has the domain's number by the label's value, ``nodes_in`` its nodes: one of a hostname, thousands of a zone.
+    ``number_of``: the domain's number by the label's value. ``nodes_in``: its nodes; one for a hostname, thousands for
+    a zone.
     """
 
     __slots__ = ("_known", "_values", "key", "nodes_in", "number_of")
@@ -48,14 +49,14 @@ class KeyView(ColumnView):
         return self._values[domain]
 
     def value_on(self, node: Node) -> str | None:
-        """The node's value for this key, also of a node that the index does not know; None where it lacks the key."""
+        """The node's value of this key, even for a node that the index does not know; None if it lacks the key."""
         return node.labels.get(self.key)
 
 
 class KeyDomains(KeyView, NodeColumn):
-    """The domains of one topology key over all nodes. ``users`` counts the groups and scopes over it.
+    """The domains of one topology key over all nodes. ``users``: how many groups and scopes use it.
 
-    A key that no node carries has no tables of its own.
+    A key that no node has takes no tables of its own.
     """
 
     __slots__ = ("_free", "users")
@@ -74,24 +75,24 @@ class KeyDomains(KeyView, NodeColumn):
         self._free = _NO_FREE
 
     def number(self, value: str) -> int:
-        """The number of a domain, made where the value is new."""
-        found = self.number_of.get(value)
-        if found is None:
+        """The number of a domain; a new value gets a new number."""
+        number = self.number_of.get(value)
+        if number is None:
             if not self._values:
                 self.number_of, self.nodes_in, self._values, self._free = {}, {}, [""], []
             if self._free:
-                found = self._free.pop()
-                self._values[found] = value
+                number = self._free.pop()
+                self._values[number] = value
             else:
-                found = len(self._values)
+                number = len(self._values)
                 self._values.append(value)
-            self.number_of[value] = found
-        return found
+            self.number_of[value] = number
+        return number
 
     def put_all(self, nodes: Sequence[Node | None]) -> None:
-        """Sets the domains of all nodes, by their numbers, where none is known yet. O(nodes): 0.2 µs for each, a fifth of `put`.
+        """Fills empty tables with the domains of all nodes. O(nodes): 0.2 µs each, a fifth of `put`.
 
-        A pod that names another key waits for this, and so does everything else.
+        A pod that names a new key waits for this, and so does everything else.
         """
         numbers: dict[str, int] = {}
         values, domain_of = [""], dict[int, int]()
@@ -113,14 +114,14 @@ class KeyDomains(KeyView, NodeColumn):
         self.fill_all(domain_of)
 
     def put_copy(self, other: KeyDomains) -> None:
-        """Sets the domains of all nodes to those of another key, where none is known yet. O(domains), a tenth of `put_all`."""
+        """Fills empty tables with the domains of another key. O(domains), a tenth of `put_all`."""
         if other.number_of:
             self.number_of, self.nodes_in = other.number_of.copy(), other.nodes_in.copy()
             self._values, self._free = other._values.copy(), other._free.copy()
         self.copy_numbers(other)
 
     def put(self, number: int, node: Node | None) -> None:
-        """Sets the node's domain (None: the node is deleted); a domain without nodes is dropped."""
+        """Sets the node's domain (None: the node is deleted). A domain without nodes is dropped."""
         value = None if node is None else self.value_on(node)
         new = 0 if value is None else self.number(value)
         old = self.fill(number, new)
@@ -135,7 +136,7 @@ class KeyDomains(KeyView, NodeColumn):
         rest = self.nodes_in[domain] = without_item(self.nodes_in[domain], number)
         if not rest:
             del self.nodes_in[domain]
-            if self._values[domain]:  # the number of "" is kept: a scope may count nodes without the key under it
+            if self._values[domain]:  # the number of "" stays, because a scope may count nodes without the key under it
                 del self.number_of[self._values[domain]]
                 self._free.append(domain)
             if not self.number_of:
@@ -143,7 +144,7 @@ class KeyDomains(KeyView, NodeColumn):
 
 
 class NodeItself(KeyDomains):
-    """Every node as a domain of its own: soft spread over hostname counts the node's own pods, whatever its label."""
+    """Every node as its own domain: soft spread over hostname counts the node's own pods, whatever its label is."""
 
     __slots__ = ()
 
@@ -156,8 +157,8 @@ class NodeItself(KeyDomains):
 class Inclusion:
     """Which nodes count for a spread constraint of an incoming pod: a property of that pod, not of the domain.
 
-    ``affinity`` and ``tolerations`` are None where the policy is Ignore. ``missing_as_empty``: under System defaulting
-    a node without the key counts as having the value "".
+    - ``affinity``, ``tolerations``: None if the policy is Ignore
+    - ``missing_as_empty``: under System defaulting a node without the key counts under the value ""
     """
 
     keys: frozenset[str] = frozenset()
@@ -166,7 +167,7 @@ class Inclusion:
     missing_as_empty: bool = False
 
     def admits(self, node: Node) -> bool:
-        """Whether the node has all the keys and passes the policies."""
+        """Whether the node has all keys and passes the policies."""
         if not self.keys <= node.labels.keys():
             return False
         if self.affinity is not None and not self.affinity.matches(node.name, node.labels):
@@ -174,9 +175,12 @@ class Inclusion:
         return self.tolerations is None or first_untolerated(node.taints, self.tolerations) is None
 
     def admitted(self, carried: str, numbers: Iterable[int], nodes: Sequence[Node | None]) -> list[int]:
-        """Those of some nodes that it admits, all of which carry a label key. O(nodes), without a call for a usual node."""
+        """Those of some nodes with the label key ``carried`` that it admits.
+
+        O(nodes), without a call for a usual node.
+        """
         keys, affinity, tolerations = self.keys - {carried}, self.affinity, self.tolerations
-        found = list[int]()
+        admitted = list[int]()
         for number in numbers:
             node = nodes[number]
             if node is None or (keys and not keys <= node.labels.keys()):
@@ -185,12 +189,12 @@ class Inclusion:
                 continue
             if tolerations is not None and node.taints and first_untolerated(node.taints, tolerations) is not None:
                 continue
-            found.append(number)
-        return found
+            admitted.append(number)
+        return admitted
 
 
 class ScopeView(ColumnView):
-    """What readers see of a `DomainScope`: ``domains`` are the eligible ones, with how many eligible nodes each has."""
+    """What readers see of a `DomainScope`. ``domains``: the eligible domains, and how many eligible nodes each has."""
 
     __slots__ = ("domains", "inclusion", "key")
     key: KeyView
@@ -206,7 +210,7 @@ class ScopeView(ColumnView):
 class DomainScope(ScopeView, NodeColumn):
     """The eligible nodes and domains of one topology key under one inclusion rule.
 
-    ``charge`` is how many entries its column had when it was made.
+    ``charge``: how many entries its column had when it was made.
     """
 
     __slots__ = ("charge", "users")
@@ -219,11 +223,11 @@ class DomainScope(ScopeView, NodeColumn):
 
     @property
     def label(self) -> str:
-        """The label key that a node must carry to be in it; empty where nodes without the key may be in it too."""
+        """The label key that a node needs to be in it; empty if nodes without the key may be in it too."""
         return "" if self.inclusion.missing_as_empty else self.key.key
 
     def put_all(self, numbers: Iterable[int], nodes: Sequence[Node | None]) -> None:
-        """Sets the eligible domains of all nodes, where none is known yet. ``numbers``: of the nodes that carry its label."""
+        """Fills an empty scope with the eligible domains of all nodes. ``numbers``: the nodes that have its label."""
         domain_of, domains = dict[int, int](), self.domains
         of_node, is_missing_counted = self.key.of_node, self.inclusion.missing_as_empty
         for number in self.inclusion.admitted(self.label, numbers, nodes):
@@ -236,7 +240,7 @@ class DomainScope(ScopeView, NodeColumn):
         self.fill_all(domain_of)
 
     def put(self, number: int, node: Node | None) -> None:
-        """Sets the node's eligible domain; to be called after the key itself knows the node."""
+        """Sets the node's eligible domain. The key must already know the node."""
         new = self._domain(number, node)
         old = self.fill(number, new)
         if new:
@@ -254,14 +258,14 @@ class DomainScope(ScopeView, NodeColumn):
 
 
 _UNKNOWN = 2
-_MANY = 16  # nodes for which a table pays
+_MANY = 16  # nodes; from so many on, a table is faster than node by node
 
 
 class NodeMatches:
-    """The nodes that one node affinity admits; ``users`` counts the compiled constraints that read it.
+    """The nodes that one node affinity admits. ``users``: how many compiled constraints read it.
 
-    A node is matched when it is first asked about and again after it changed, so that no request matches more nodes than
-    it asks about, and further ones read a byte for each. ``nodes`` is the index's own list, by node number.
+    A node is matched when it is first read, and again after it has changed. So no request matches more nodes than it
+    reads, and further requests read one byte for each node. ``nodes``: the index's own list, by node number.
     """
 
     __slots__ = ("_nodes", "_verdicts", "affinity", "users")
@@ -273,7 +277,7 @@ class NodeMatches:
         self._verdicts = bytearray()
 
     def among(self, nodes: Sequence[int]) -> Column:
-        """Not 0 for those of the nodes that are admitted. O(nodes), and O(terms) for each that was not matched yet."""
+        """A column that is not 0 for admitted nodes. O(nodes), plus O(terms) for each node that was not matched yet."""
         verdicts = self._verdicts
         if lacking := len(self._nodes) - len(verdicts):
             verdicts.extend(bytes((_UNKNOWN,)) * lacking)
@@ -284,25 +288,25 @@ class NodeMatches:
     def _match(self, numbers: Sequence[int]) -> None:
         nodes, verdicts = self._nodes, self._verdicts
         known = [(number, node) for number in numbers if (node := nodes[number]) is not None]
-        found = None
+        matching = None
         if len(known) >= _MANY:
-            found = self.affinity.matching(NodeTable([(node.name, node.labels) for _, node in known]))
+            matching = self.affinity.matching(NodeTable([(node.name, node.labels) for _, node in known]))
         for number in numbers:
             verdicts[number] = False
         for at, (number, node) in enumerate(known):
-            verdicts[number] = self.admits(node) if found is None else found[at]
+            verdicts[number] = self.admits(node) if matching is None else matching[at]
 
     def admits(self, node: Node) -> bool:
-        """Whether a node, also one that has no number, is admitted. O(terms)."""
+        """Whether a node is admitted, even one without a number. O(terms)."""
         return self.affinity.matches(node.name, node.labels)
 
     def forget(self, number: int) -> None:
-        """After a node came, changed its labels or was deleted. O(1)."""
+        """A node was added, deleted, or changed its labels. O(1)."""
         if number < len(self._verdicts):
             self._verdicts[number] = _UNKNOWN
 
     def wrong(self, numbers: Iterable[int]) -> list[int]:
-        """Those of the nodes whose verdict is known and not true: for the audit. O(nodes × terms)."""
+        """Those of the nodes whose known verdict is wrong; for the audit. O(nodes × terms)."""
         nodes, verdicts = self._nodes, self._verdicts
         known = [number for number in numbers if number < len(verdicts) and verdicts[number] != _UNKNOWN]
         return [

@@ -1,13 +1,13 @@
-"""How much of each node is requested: what kube-scheduler scores by, where its other preferences are equal.
+"""How much of each node is requested, by which kube-scheduler scores nodes whose other scores are equal.
 
-Where filter answers one node, the plugins NodeResourcesFit and NodeResourcesBalancedAllocation have no choice left, so the
-extender chooses as they would. Facts this rests on:
+If filter answers one node, the plugins NodeResourcesFit and NodeResourcesBalancedAllocation have no choice, so the
+extender chooses as they would. Facts that this relies on:
 
-1. With cpu and memory, c and m of them requested, LeastAllocated gives 1 - (c + m) / 2 and balanced allocation 1 - |c - m| / 2.
-   Both have weight 1, and their sum is 2 - max(c, m). So the larger share alone says which node they prefer.
-2. A pod that requests no CPU counts with 100m, one that requests no memory with 200Mi, so that pods without requests are
-   spread too. kube-scheduler does so for each container; here it is done for the pod.
-3. The shares are computed from sums of integers each time, so that a float never adds up an error.
+1. If the shares c of CPU and m of memory are requested, LeastAllocated gives 1 - (c + m) / 2 and balanced allocation
+   1 - |c - m| / 2. Both have weight 1, and their sum is 2 - max(c, m). So the larger share alone decides.
+2. A pod without a CPU request counts with 100m, without a memory request with 200Mi, so that such pods are spread too.
+   kube-scheduler does so for each container; here it is done for the pod.
+3. The shares are computed from integer sums each time, so a float never accumulates an error.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/resource-bin-packing/
 """
@@ -23,11 +23,11 @@ from extender.index.nodes.topology import NodePods, Topology
 from extender.model.objects import NO_RESOURCES, Pod
 from extender.model.resources import CPU, MEMORY, UNSET_CPU, UNSET_MEMORY, scored_requests, share_of_unit
 
-_LEAST_SPARE: Final = 16  # rows that are kept for further nodes
+_LEAST_SPARE: Final = 16  # rows that are kept for new nodes
 
 
 class SharesView(Protocol):
-    """What is requested of each node, as `RequestedShares` counts it by node number, and a search by position of a request."""
+    """The requested resources of each node by number, see `RequestedShares`; and a search by position of a request."""
 
     @property
     def cpu(self) -> ByNumber[int]:
@@ -39,11 +39,11 @@ class SharesView(Protocol):
 
     @property
     def per_cpu(self) -> ByNumber[float]:
-        """The share of the node that one milli-CPU is; 0 where it offers none."""
+        """One milli-CPU as a share of the node; 0 if the node offers none."""
 
     @property
     def per_memory(self) -> ByNumber[float]:
-        """The share of the node that one byte of memory is; 0 where it offers none."""
+        """One byte of memory as a share of the node; 0 if the node offers none."""
 
     @property
     def larger(self) -> ByNumber[float]:
@@ -53,8 +53,10 @@ class SharesView(Protocol):
 class RequestedShares:
     """Columns by node number, about 120 bytes a node.
 
-    ``cpu`` and ``memory`` that pods request there, ``per_cpu`` and ``per_memory``, the share of the node that one unit is,
-    and ``larger``, the larger of the two requested shares: one look-up a node for a choice among a hundred, not four.
+    - ``cpu``, ``memory``: requested by the pods there
+    - ``per_cpu``, ``per_memory``: one unit as a share of the node
+    - ``larger``: the larger of the two requested shares, so that a choice among a hundred nodes takes one look-up each,
+      not four
     """
 
     def __init__(self, topology: Topology, pods: NodePods) -> None:
@@ -67,7 +69,7 @@ class RequestedShares:
         self._pods = pods
 
     def count(self, pod: Pod, number: int, sign: int) -> None:
-        """A pod is on a node (``sign`` 1), or no longer is (-1). O(1)."""
+        """A pod is on a node (``sign`` 1), or no longer (-1). O(1)."""
         if number >= len(self.cpu):
             self._grow(number + 1)
         requests = pod.requests
@@ -76,7 +78,7 @@ class RequestedShares:
         self.larger[number] = max(cpu * self.per_cpu[number], memory * self.per_memory[number])
 
     def set_node(self, number: int) -> None:
-        """A node was added, changed or removed, and the pods on it are counted. O(1)."""
+        """A node was added, changed or removed, and its pods are counted. O(1)."""
         if number >= len(self.cpu):
             self._grow(number + 1)
         node = self._topology.nodes[number]
@@ -94,20 +96,20 @@ class RequestedShares:
             shares.extend([0.0] * short)
 
     def shrink(self) -> None:
-        """After a node number was released: drops the rows beyond the last number where they are most. Amortised O(1)."""
+        """A node number was released. If most rows are beyond the last number, drops these. Amortised O(1)."""
         used = len(self._topology.names)
         if used * 2 + _LEAST_SPARE < len(self.cpu):
             for column in (self.cpu, self.memory, self.larger, self.per_cpu, self.per_memory):
                 del column[used:]
 
     def clear(self) -> None:
-        """Takes out all pods: for a recount, which adds them again."""
+        """Removes all pods, for a recount that adds them again."""
         for number in range(len(self.cpu)):
             self.cpu[number] = self.memory[number] = 0
             self.larger[number] = 0.0
 
     def differences(self, numbers: Iterable[int]) -> list[str]:
-        """A line for each of the node numbers whose columns differ from a recount. O(pods there)."""
+        """A line for each node number whose columns differ from a recount. O(pods there)."""
         names = self._topology.names
         return [
             f"requested on {names[number]}: {counted} counted, {true} there"
@@ -120,7 +122,7 @@ class RequestedShares:
         return tuple(column[number] for column in columns)
 
     def _recount(self, number: int) -> tuple[float, ...]:
-        """The same from the node and its pods alone."""
+        """The row of a node number, computed from the node and its pods alone."""
         node = self._topology.nodes[number]
         requests = [scored_requests(pod.requests) for pod in self._pods.pods_on(number).values()]
         cpu, memory = sum(cpu for cpu, _ in requests), sum(memory for _, memory in requests)

@@ -1,11 +1,11 @@
 """Nodes by number, with the topology keys and scopes over them, and the pods on each node.
 
-Every node name that a pod or the API mentions has a small number. Facts this rests on:
+Every node name that a pod or the API mentions has a small number. Facts that this relies on:
 
-1. A pod may be on a node that does not exist, yet or any more. Its name has a number, but every key gives 0 there.
-2. Columns that are lists all grow together, in `Topology.number`, and some numbers ahead.
-3. A node is in the column of a key or scope only if it carries the key's label, so a change of a node touches the
-   columns of its own labels. Scopes that also count nodes without the key are few: those of default constraints.
+1. A pod may be on a node that does not exist yet, or any more. Its name has a number, and every key gives 0 there.
+2. Columns that are lists all grow together, in `Topology.number`, some numbers ahead.
+3. A node is in the column of a key or scope only if it has the key's label. So a change of a node changes only columns
+   of its own labels. Few scopes also count nodes without the key: the scopes of default constraints.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from extender.model.resources import Resources, add
 
 T = TypeVar("T")
 
-_LEAST_SPARE = 16  # node numbers that columns have room for beyond those in use
+_LEAST_SPARE = 16  # node numbers for which columns have room beyond those in use
 _NO_PODS: Mapping[str, Pod] = {}
 _NO_RESOURCES: Resources = {}
 _NO_PORTS: Final = UsedPorts()
 
 
 class OccupancyChanges(NamedTuple):
-    """The columns in use that a change of a node filled first or emptied, and the label keys that no node carried before."""
+    """Columns that a change of a node filled first or emptied, and the label keys that no node had before."""
 
     columns: Sequence[NodeColumn]
     keys: AbstractSet[str]
@@ -47,7 +47,10 @@ _NO_CHANGES = OccupancyChanges((), frozenset())
 class Topology:
     """All nodes by number, with the keys and scopes that are in use.
 
-    ``offered`` is what all nodes offer together. ``soft_taints`` are the nodes with taints PreferNoSchedule by these taints. ``scope_cells`` is what the columns of all scopes take up, in entries. ``version`` grows with every change of a node.
+    - ``offered``: the sum of what all nodes offer
+    - ``soft_taints``: nodes with taints PreferNoSchedule, by these taints
+    - ``scope_cells``: entries in the columns of all scopes
+    - ``version``: grows with every change of a node
     """
 
     def __init__(self) -> None:
@@ -70,15 +73,15 @@ class Topology:
         self._free: list[int] = []
 
     def number(self, name: str) -> int:
-        """The number of a node name, made where the name is new: the lowest that is free."""
-        found = self._numbers.get(name)
-        if found is None:
+        """The number of a node name. A new name gets the lowest free number."""
+        number = self._numbers.get(name)
+        if number is None:
             if self._free and self._free[0] >= len(self.names):
-                self._free.clear()  # the lowest has gone with the end of the numbers, so all have
-            found = heappop(self._free) if self._free else self._grow()
-            self._numbers[name] = found
-            self.names[found] = name
-        return found
+                self._free.clear()  # the lowest is beyond the end, which was cut off, so all are
+            number = heappop(self._free) if self._free else self._grow()
+            self._numbers[name] = number
+            self.names[number] = name
+        return number
 
     def _grow(self) -> int:
         self.names.append("")
@@ -88,37 +91,37 @@ class Topology:
         return len(self.names) - 1
 
     def _resize(self, size: int) -> None:
-        """Makes all columns this long. O(keys + scopes), so it is done for many numbers at once."""
+        """Makes all columns this long. O(keys + scopes), so it is done for many numbers at a time."""
         del self._zeros[size:]
         self._zeros.extend([0] * (size - len(self._zeros)))
         for column in (self.itself, *self.keys.values(), *self._scopes.values()):
             column.resize()
 
     def find(self, name: str) -> int | None:
-        """The number of a node name that a node or a pod uses."""
+        """The number of a node name that a node or a pod uses, else None."""
         return self._numbers.get(name)
 
     def node(self, number: int) -> Node | None:
-        """The node of a number, None where there is none: pods are on it alone, or it went since the number was asked for. O(1)."""
+        """The node of a number. None: only pods are there, or it was deleted after the number was read. O(1)."""
         try:
             return self.nodes[number]
         except IndexError:
             return None
 
     def key(self, topology_key: str) -> KeyDomains:
-        """The domains of a key; on first use O(nodes), O(1) where no node carries it."""
-        found = self.keys.get(topology_key)
-        if found is None:
-            found = self.keys[topology_key] = KeyDomains(topology_key, self.known, self._zeros)
+        """The domains of a key. On first use O(nodes), or O(1) if no node has it."""
+        key = self.keys.get(topology_key)
+        if key is None:
+            key = self.keys[topology_key] = KeyDomains(topology_key, self.known, self._zeros)
             if topology_key == HOSTNAME and self._are_named_by_hostname():
-                found.put_copy(self.itself)
+                key.put_copy(self.itself)
             elif topology_key in self._carriers:
-                found.put_all(self.nodes)
-        return found
+                key.put_all(self.nodes)
+        return key
 
     def _are_named_by_hostname(self) -> bool:
-        """Whether the hostname of each node is its name, as it mostly is: then its domains are known already. O(nodes)."""
-        for node in self.nodes:  # noqa: SIM110 - a generator would cost twice as much
+        """Whether the hostname of each node is its name, as usual. Then its domains are known already. O(nodes)."""
+        for node in self.nodes:  # noqa: SIM110 - a generator would take twice as long
             if node is not None and node.labels.get(HOSTNAME) != node.name:
                 return False
         return True
@@ -128,58 +131,58 @@ class Topology:
         return topology_key in self._carriers
 
     def carried(self) -> AbstractSet[str]:
-        """The label keys that nodes carry: for the audit."""
+        """The label keys that nodes have; for the audit."""
         return self._carriers.keys()
 
     def acquire_key(self, topology_key: str) -> KeyDomains:
-        """The domains of a key, kept until `release_key`."""
-        found = self.key(topology_key)
-        found.users += 1
-        return found
+        """The domains of a key; kept until `release_key`."""
+        key = self.key(topology_key)
+        key.users += 1
+        return key
 
     def release_key(self, key: KeyDomains) -> None:
-        """Ends an `acquire_key`; a key is dropped with its last user, as each one costs every change of a node."""
+        """Ends an `acquire_key`. A key is dropped with its last user, because each key costs every change of a node."""
         key.users -= 1
         if not key.users and self.keys.get(key.key) is key:
             del self.keys[key.key]
             shrink(self.keys)
 
     def acquire_scope(self, key: KeyDomains, inclusion: Inclusion) -> DomainScope:
-        """The eligible nodes of a key under an inclusion rule; on first use O(nodes that can be eligible)."""
-        found = self._scopes.get((key.key, inclusion))
-        if found is None:
-            found = self._scopes[key.key, inclusion] = DomainScope(key, inclusion, self._zeros)
+        """The eligible nodes of a key under an inclusion rule. On first use O(nodes that can be eligible)."""
+        scope = self._scopes.get((key.key, inclusion))
+        if scope is None:
+            scope = self._scopes[key.key, inclusion] = DomainScope(key, inclusion, self._zeros)
             self._scopes_by_taints += inclusion.tolerations is not None
-            self._scopes_over.setdefault(found.label, {})[found] = None
+            self._scopes_over.setdefault(scope.label, {})[scope] = None
             key.users += 1
-            candidates = self.known.values() if not found.label else chain.from_iterable(key.nodes_in.values())
-            found.put_all(candidates, self.nodes)
-            found.charge = found.cells
-            self.scope_cells += found.charge
-        found.users += 1
-        return found
+            candidates = self.known.values() if not scope.label else chain.from_iterable(key.nodes_in.values())
+            scope.put_all(candidates, self.nodes)
+            scope.charge = scope.cells
+            self.scope_cells += scope.charge
+        scope.users += 1
+        return scope
 
     def acquire_matches(self, affinity: NodeAffinity) -> NodeMatches:
-        """The nodes that a node affinity admits, kept until `release_matches`. O(1)."""
-        found = self._matches.get(affinity)
-        if found is None:
-            found = self._matches[affinity] = NodeMatches(affinity, self.nodes)
-        found.users += 1
-        return found
+        """The nodes that a node affinity admits; kept until `release_matches`. O(1)."""
+        matches = self._matches.get(affinity)
+        if matches is None:
+            matches = self._matches[affinity] = NodeMatches(affinity, self.nodes)
+        matches.users += 1
+        return matches
 
     def matches(self) -> Collection[NodeMatches]:
-        """What policies require of nodes: for the audit."""
+        """What policies require of nodes; for the audit."""
         return self._matches.values()
 
     def release_matches(self, matches: NodeMatches) -> None:
-        """Ends an `acquire_matches`; they are dropped with the last user."""
+        """Ends an `acquire_matches`. They are dropped with the last user."""
         matches.users -= 1
         if not matches.users:
             del self._matches[matches.affinity]
             shrink(self._matches)
 
     def release_scope(self, scope: DomainScope) -> None:
-        """Ends an `acquire_scope`; a scope is dropped with its last user."""
+        """Ends an `acquire_scope`. A scope is dropped with its last user."""
         scope.users -= 1
         if not scope.users:
             self.scope_cells -= scope.charge
@@ -193,7 +196,7 @@ class Topology:
             self.release_key(scope.key)
 
     def release_all(self) -> None:
-        """Drops every key and scope, whatever their users: for a recount."""
+        """Drops every key and scope, even with users; for a recount."""
         self.keys.clear()
         self._scopes.clear()
         self._scopes_over.clear()
@@ -202,9 +205,10 @@ class Topology:
         self.scope_cells = 0
 
     def put(self, number: int, node: Node | None) -> OccupancyChanges:
-        """Sets or removes a node. Counts of pods on it must have been taken out before.
+        """Sets or removes a node. Its pods must not be counted meanwhile.
 
-        O(labels + scopes over these labels + requirements that policies add); O(1), without changes of occupancy, if labels stay the same, and taints where they are read.
+        O(labels + scopes over these labels + requirements that policies add). O(1), without changes of occupancy, if
+        labels stay the same, and taints too if scopes read them.
         """
         self.version += 1
         old = self.nodes[number]
@@ -220,9 +224,9 @@ class Topology:
         return _NO_CHANGES if self.is_same_place(old, node) else self._move(number, old, node)
 
     def is_same_place(self, old: Node | None, new: Node | None) -> bool:
-        """Whether nothing changed that determines where the node's pods count: its existence, its labels, and its taints where any scope reads them.
+        """Whether the node's pods count where they did: same existence and labels, same taints if a scope reads them.
 
-        A zone that is lost is a change of taints of each of its nodes, and by default no spread constraint reads them.
+        Losing a zone changes the taints of all its nodes, and by default no spread constraint reads taints.
         """
         if old is None or new is None:
             return old is new
@@ -231,13 +235,13 @@ class Topology:
         return not self._scopes_by_taints or old.taints == new.taints
 
     def _move(self, number: int, old: Node | None, new: Node | None) -> OccupancyChanges:
-        """Brings the columns up to date that the node is in, or is to be in."""
+        """Updates the columns that the node is in, or is to be in."""
         before, after = (NO_LABELS if node is None else node.labels for node in (old, new))
         first_carried = self._count_carriers(before, after)
         for matches in self._matches.values():
             matches.forget(number)
         columns: list[KeyDomains | DomainScope] = [self.itself, *_among(self.keys, before, after)]
-        columns += self._scopes_over.get("", ())  # scopes after the keys, which they read
+        columns += self._scopes_over.get("", ())  # scopes after keys, because they read them
         columns += chain.from_iterable(_among(self._scopes_over, before, after))
         changed: list[NodeColumn] = []
         for column in columns:
@@ -248,7 +252,7 @@ class Topology:
         return OccupancyChanges(changed, first_carried)
 
     def _count_carriers(self, before: Labels, after: Labels) -> AbstractSet[str]:
-        """Counts how many nodes carry each label key; returns the keys that none carried before."""
+        """Counts how many nodes have each label key. Returns the keys that no node had before."""
         carriers, first = self._carriers, dict[str, int]()
         for label in before.keys() - after.keys():
             if carriers[label] == 1:
@@ -264,7 +268,7 @@ class Topology:
         return first.keys()
 
     def _file_soft_taints(self, number: int, before: tuple[Taint, ...], after: tuple[Taint, ...]) -> None:
-        """Files a node under its taints PreferNoSchedule; most nodes have none. O(taints)."""
+        """Files a node under its taints PreferNoSchedule. Most nodes have none. O(taints)."""
         if before == after:
             return
         if before:
@@ -275,7 +279,10 @@ class Topology:
             self.soft_taints.setdefault(after, set()).add(number)
 
     def wrong_soft_taints(self, numbers: Iterable[int]) -> list[int]:
-        """Those of the node numbers that are not filed under their taints PreferNoSchedule: for the audit. O(different taints)."""
+        """The node numbers that are not filed under their taints PreferNoSchedule; for the audit.
+
+        O(distinct taints).
+        """
         return [
             number
             for number in numbers
@@ -285,10 +292,10 @@ class Topology:
         ]
 
     def release_number(self, number: int) -> None:
-        """Frees the number of a name that neither a node nor a pod uses any more.
+        """Frees the number of a name that no node and no pod uses now.
 
-        The numbers stay as they are while half of them are in use, as work in steps (an explanation, a page) holds numbers from one
-        step to the next. Below that, those at the end go. Amortised O(log nodes).
+        While half of the numbers are in use they stay, because work in steps (an explanation, a page) keeps numbers
+        between steps. Below that, numbers at the end are cut off. Amortised O(log nodes).
         """
         del self._numbers[self.names[number]]
         self.names[number] = ""
@@ -298,7 +305,8 @@ class Topology:
         while self.names and not self.names[-1]:
             self.names.pop()
             self.nodes.pop()
-        if len(self._free) > 2 * (len(self.names) - len(self._numbers)) + _LEAST_SPARE:  # most have gone with the end
+        # most were cut off with the end
+        if len(self._free) > 2 * (len(self.names) - len(self._numbers)) + _LEAST_SPARE:
             self._free = [free for free in self._free if free < len(self.names)]
             heapify(self._free)
         if len(self.names) * 2 + _LEAST_SPARE < len(self._zeros):
@@ -311,7 +319,7 @@ class Topology:
 
 
 def _among(table: Mapping[str, T], before: Labels, after: Labels) -> list[T]:
-    """The entries of the label keys that a node has, or had. O(the fewer of both)."""
+    """The entries of the label keys that a node has, or had. O(the smaller of both)."""
     if len(table) < len(before) + len(after):
         return [entry for label, entry in table.items() if label in before or label in after]
     return [entry for label in before.keys() | after.keys() if (entry := table.get(label)) is not None]
@@ -325,9 +333,9 @@ def soft_taints(node: Node | None) -> tuple[Taint, ...]:
 
 
 class NodePods:
-    """Pods, requested resources and host ports in use by node number, and how many placed pods have each priority.
+    """Pods, requested resources and host ports by node number, and how many placed pods have each priority.
 
-    A pod is on a node when the watch shows it there or when it is assumed there. A node without pods has no entry.
+    A pod is on a node if the watch shows it there, or if it is assumed there. A node without pods has no entry.
     ``version`` grows with every pod that is added or removed.
     """
 
@@ -339,7 +347,7 @@ class NodePods:
         self._ports: dict[int, UsedPorts] = {}
 
     def count(self, pod: Pod, number: int, sign: int) -> bool:
-        """Adds a pod to a node (``sign`` 1) or removes it (-1). Whether the node has pods now. O(resources)."""
+        """Adds a pod to a node (``sign`` 1) or removes it (-1). Returns whether the node has pods now. O(resources)."""
         self.version += 1
         here = self._pods.get(number)
         if here is None:
@@ -353,9 +361,9 @@ class NodePods:
                 requested.pop(name, None)
         if pod.host_ports:
             self._count_ports(pod, number, sign)
-        left = self._priorities.get(pod.priority, 0) + sign
-        if left:
-            self._priorities[pod.priority] = left
+        remaining = self._priorities.get(pod.priority, 0) + sign
+        if remaining:
+            self._priorities[pod.priority] = remaining
         else:
             del self._priorities[pod.priority]
         if sign > 0:
@@ -373,7 +381,7 @@ class NodePods:
             del self._ports[number]
 
     def replace(self, pod: Pod, number: int) -> None:
-        """Sets a pod of a node to what it is now, with the same requests and priority. O(1)."""
+        """Replaces a pod of a node by its new version, with equal requests and priority. O(1)."""
         self.version += 1
         self._pods[number][pod.uid] = pod
 
@@ -389,13 +397,13 @@ class NodePods:
         return self._pods.get(number, _NO_PODS)
 
     def requested(self, number: int) -> Resources:
-        """What the pods on the node request together. O(1)."""
+        """The sum of the requests of the pods on the node. O(1)."""
         return self._requested.get(number, _NO_RESOURCES)
 
     def ports_on(self, number: int) -> UsedPorts:
-        """The host ports that the pods on the node use; not to be changed. O(1)."""
+        """The host ports in use on the node. Must not be changed. O(1)."""
         return self._ports.get(number, _NO_PORTS)
 
     def has_below(self, priority: int) -> bool:
-        """Whether any pod on a node has a lower priority. O(distinct priorities)."""
+        """Whether any placed pod has a lower priority. O(distinct priorities)."""
         return any(held < priority for held in self._priorities)

@@ -1,7 +1,7 @@
 """Subscriptions to changes of every object of a table, or of one pod.
 
-Subscribers are called after the change has been applied to every count, on the event loop, and in the order in which
-they subscribed. They must return at once: most of them set an event.
+Subscribers are called on the event loop, after the change was applied to every count, in the order in which they
+subscribed. They must return at once; most of them set an event.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class IndexChange(Generic[T]):
-    """One object before and after a change; None before it existed, and after it was deleted."""
+    """One object before and after a change. None: it did not exist before, or is deleted."""
 
     old: T | None
     new: T | None
 
 
 class Subscribable(Protocol):
-    """A source of changes, for subscribers that need not know what has changed: `Subscribers` of any table."""
+    """A source of changes for subscribers that need not know what changed: `Subscribers` of any table."""
 
     def subscribe(self, callback: Callable[[object], None]) -> None:
         """Calls it after each change from now on."""
@@ -60,7 +60,7 @@ class Subscribers(Generic[T]):
 
 
 class PodSubscribers:
-    """Subscribers to the changes of single pods, by UID. Most pods have none, and then `notify` need not be called."""
+    """Subscribers to the changes of single pods, by UID. Most pods have none; then `notify` need not be called."""
 
     def __init__(self) -> None:
         self.by_uid: dict[str, Subscribers[Pod]] = {}
@@ -69,7 +69,7 @@ class PodSubscribers:
         return len(self.by_uid)
 
     def subscribe(self, uid: str, callback: Callable[[IndexChange[Pod]], None]) -> None:
-        """Calls it after each change of the pod from now on, also of a pod that does not exist yet. O(1)."""
+        """Calls it after each change of the pod from now on. The pod need not exist yet. O(1)."""
         self.by_uid.setdefault(uid, Subscribers()).subscribe(callback)
 
     def unsubscribe(self, uid: str, callback: Callable[[IndexChange[Pod]], None]) -> None:
@@ -85,9 +85,9 @@ class PodSubscribers:
 
 
 class ChangeJournal:
-    """One for a whole index. ``note`` is None unless something records: then a change costs one look at it. It must not raise.
+    """One for a whole index. ``note`` must not raise. None: nothing is recorded, and a change costs only this check.
 
-    Changes that leave the index as it is are not noted, and neither is what follows from a change of an object, such as
+    Changes that leave the index unchanged are not noted. Neither is what follows from a change of an object, such as
     the end of an assumption.
     """
 

@@ -1,8 +1,10 @@
-"""Which namespaces each namespaceSelector selects now. A relabel touches only the selectors that it concerns.
+"""Which namespaces each namespaceSelector selects now.
 
-KEP-2249. The scheduler resolves selectors in each cycle; here they are resolved once and corrected when a
-Namespace is made, relabelled or removed. A namespace without an object is selected by nothing on this side (only by
-``{}``, which `AffinityTerm.covers_all` handles).
+A relabelled namespace costs only the selectors whose result changes.
+
+KEP-2249. The scheduler resolves selectors in each cycle. Here they are resolved once, and corrected when a Namespace is
+added, relabelled or removed. Here no selector selects a namespace without an object; ``{}`` is handled by
+`AffinityTerm.covers_all`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from extender.model.objects import Namespace
 class Namespaces:
     """Namespace objects by name, and the set of names that each registered selector selects.
 
-    `Counts` notifies the subscribers to ``changes``, after it has corrected the groups that a change concerns.
+    `Counts` notifies the subscribers of ``changes``, after it has corrected the groups that a change concerns.
     """
 
     def __init__(self) -> None:
@@ -29,12 +31,12 @@ class Namespaces:
         self._users: dict[LabelSelector, int] = {}
 
     def labels(self, name: str) -> Labels | None:
-        """The labels of a namespace, None where there is no object."""
-        found = self.objects.get(name)
-        return None if found is None else found.labels
+        """The labels of a namespace; None without an object."""
+        namespace = self.objects.get(name)
+        return None if namespace is None else namespace.labels
 
     def acquire(self, selector: LabelSelector) -> None:
-        """Starts keeping the selector's set, on first use O(namespaces); `release` ends it."""
+        """Keeps the selector's set until `release`. On first use O(namespaces)."""
         if selector not in self._selected:
             self._selected[selector] = {n.name for n in self.objects.values() if selector.matches(n.labels)}
         self._users[selector] = self._users.get(selector, 0) + 1
@@ -46,7 +48,7 @@ class Namespaces:
             del self._users[selector], self._selected[selector]
 
     def release_all(self) -> None:
-        """Drops every acquired selector, whatever its users: for a recount."""
+        """Drops every acquired selector, even with users; for a recount."""
         self._selected.clear()
         self._users.clear()
 
@@ -55,7 +57,7 @@ class Namespaces:
         return self._selected[selector]
 
     def change(self, name: str, new: Namespace | None) -> list[LabelSelector]:
-        """Sets or removes a namespace; returns the acquired selectors whose result for it changes. O(selectors)."""
+        """Sets or removes a namespace. Returns the acquired selectors whose result for it changes. O(selectors)."""
         self.version += 1
         if new is None:
             self.objects.pop(name, None)

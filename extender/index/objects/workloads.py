@@ -1,7 +1,7 @@
-"""Services and workload owners, the selector of default spread constraints deduced from them.
+"""Services and owners of workloads, and the selector of default spread constraints, which is deduced from them.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/#cluster-level-default-constraints
-The selector joins those of all Services that match the pod and that of its controlling owner.
+The selector joins the selectors of all Services that match the pod, and the selector of its controlling owner.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Workloads:
         self._service_versions: dict[str, int] = {}
 
     def change(self, key: str, new: Workload | None) -> bool:
-        """Sets or removes an object; whether anything changed."""
+        """Sets or removes an object; returns whether anything changed."""
         old = self.objects.get(key)
         if old == new:
             return False
@@ -53,11 +53,11 @@ class Workloads:
             del self._services[old.namespace], self._service_versions[old.namespace]
 
     def selector_dependencies(self, signature: PodSignature) -> tuple[int, Workload | None]:
-        """What `default_selector` depends on: its result is the same for as long as this is equal. O(1)."""
+        """What `default_selector` depends on: while this is equal, its result is the same. O(1)."""
         return self._service_versions.get(signature.namespace, 0), self._owner(signature)
 
     def default_selector(self, signature: PodSignature) -> LabelSelector | None:
-        """The pods that default constraints of this signature count; None where nothing is deduced. O(services there)."""
+        """The pods that this signature's default constraints count; None if nothing is deduced. O(services there)."""
         clauses: list[Requirement] = []
         for service in self._services.get(signature.namespace, {}).values():
             if service.selector is not None and service.selector.matches(signature.labels):
@@ -65,7 +65,8 @@ class Workloads:
         owner = self._owner(signature)
         if owner is not None and owner.selector is not None:
             merged = owner.selector.requirements
-            if owner.kind == "ReplicationController":  # its map is merged into the services': the same key, it wins
+            # its map is merged into the services' map; for a common key it wins
+            if owner.kind == "ReplicationController":
                 keys = {clause.key for clause in merged}
                 clauses = [clause for clause in clauses if clause.key not in keys]
             clauses.extend(merged)
