@@ -1,8 +1,8 @@
 """The calls to the API server other than list and watch: name, permission, and the settings that need the call.
 
 `kube.writer` makes each call by its row; the row's name is the label of the metric. `doctor/facts.py` lists the
-permissions of the rows that the settings need (`needed_permissions`), and deploy/base and deploy/bind grant exactly those of all rows. To add
-a call, add a row.
+permissions of the rows that the settings need (`needed_permissions`). deploy/base and deploy/bind grant exactly the
+permissions of all rows. To add a call, add a row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from extender.settings.configuration import Settings
 from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
 from extender.wire.webhook_configurations import MUTATING, POLICY_RESOURCES, VALIDATING
 
-# Namespace and name of the one object that a call is about, empty for all of them; None where the settings leave it open.
+# Namespace and name of the only object of a call, empty for all objects; None if the settings leave it open.
 Place = tuple[str, str] | None
 Need = Literal[
     "preempts",
@@ -46,12 +46,12 @@ About = Literal[
 
 
 def leader_slice(service: str) -> str:
-    """The EndpointSlice of a Service that leads to the leader."""
+    """The EndpointSlice of a Service that has the leader's address."""
     return f"{service}-leader"
 
 
 def _has_webhook_endpoint(settings: Settings) -> bool:
-    """Whether the API server calls a Service, and not a URL."""
+    """Whether the API server calls a Service, not a URL."""
     return settings.policies.enabled and not settings.policies.webhook.url
 
 
@@ -61,7 +61,7 @@ def _needs(settings: Settings) -> dict[Need, bool]:
     executes, eviction = settings.preemption.mode == "execute", settings.preemption.eviction
     return {
         "preempts": executes,
-        # Preemption nominates and requeues as well, so these permissions are needed even if rejectedPods is off.
+        # Preemption also nominates and requeues, so these permissions are needed even if rejectedPods is off.
         "nominates": rejected.nominate_elsewhere or executes,
         "requeues": rejected.requeue or executes,
         "evicts": executes and eviction == "evict",
@@ -72,20 +72,20 @@ def _needs(settings: Settings) -> dict[Need, bool]:
         "has policies": policies,
         "releases groups": policies and settings.release.enabled,
         "makes certificates": policies and webhook.certificates == "own",
-        # Where another writer sets caBundle, a configuration that was deleted is theirs to apply.
+        # If another writer sets caBundle, that writer restores a deleted configuration.
         "keeps the bundle": policies and (webhook.certificates == "own" or bool(webhook.ca_file)),
         "publishes its endpoint": _has_webhook_endpoint(settings) or bool(settings.leader_election.service),
     }
 
 
 def _places(settings: Settings) -> dict[About, Place]:
-    # RBAC cannot restrict create by name: the object does not exist yet.
+    # RBAC cannot restrict create by name, because the object does not exist yet.
     election, webhook = settings.leader_election, settings.policies.webhook
     lease_namespace, webhook_namespace = election.lease_namespace, webhook.service_namespace
     in_webhook = (webhook_namespace, "") if webhook_namespace else None
     in_lease = (lease_namespace, "") if lease_namespace else None
     slice_of_leader = (lease_namespace, leader_slice(election.service)) if lease_namespace else None
-    # Slices of the webhook are named for the pods, that of the leader has one name.
+    # Slices of the webhook have the names of pods; the slice of the leader has one name.
     has_webhook = _has_webhook_endpoint(settings)
     return {
         "all": ("", ""),
@@ -101,7 +101,7 @@ def _places(settings: Settings) -> dict[About, Place]:
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """One call. ``verb`` and the resource are those of RBAC; ``why`` tells the administrator what needs it."""
+    """One call. ``verb`` and resource as in RBAC. ``why``: for the administrator, what needs the call."""
 
     name: str
     group: str
@@ -117,12 +117,12 @@ class ApiCall:
         return _needs(settings)[self.need]
 
     def place(self, settings: Settings) -> Place:
-        """The object that the call is about with these settings."""
+        """The object of the call with these settings."""
         return _places(settings)[self.about]
 
 
 class KeptObject(NamedTuple):
-    """The calls for an object that the service keeps as it has to be."""
+    """The calls for an object whose contents the service keeps right."""
 
     get: ApiCall
     update: ApiCall
@@ -132,7 +132,7 @@ class KeptObject(NamedTuple):
 def _kept(
     thing: str, group: str, resource: str, kept: tuple[str, Need, About], made: tuple[str, Need, About]
 ) -> KeptObject:
-    """``kept`` and ``made``: why, need and place to read and replace the object, and to create it."""
+    """The calls to read and replace an object (``kept``) and to create it (``made``): why, need and place of each."""
     rows = (("get", kept), ("update", kept), ("create", made))
     return KeptObject(*(ApiCall(f"{verb}_{thing}", group, resource, "", verb, *row) for verb, row in rows))
 

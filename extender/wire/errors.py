@@ -11,12 +11,12 @@ _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 _AT = re.compile(r"^(?P<problem>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 
 
-# Every error that a msgspec decoder raises for untrusted bytes, which are more than its own.
+# Every error that a msgspec decoder raises for untrusted bytes; msgspec's own errors are only some of them.
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class WireError(ValueError):
-    """Raised when bytes cannot be decoded to the expected type; ``path`` names the field, empty for the whole body."""
+    """Raised when bytes cannot be decoded to the expected type. ``path``: the field; empty for the whole body."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}" if path else problem)
@@ -25,15 +25,15 @@ class WireError(ValueError):
 
 
 def from_msgspec(error: Exception, prefix: str = "") -> WireError:
-    """Converts one of the ``UNREADABLE`` errors; the path has Kubernetes' notation, such as ``Pod.spec.priority``."""
-    # For these two msgspec does not report where they are.
+    """Converts one of the ``UNREADABLE`` errors. The path is in Kubernetes' notation, such as ``Pod.spec.priority``."""
+    # For these two msgspec does not report the position.
     if isinstance(error, UnicodeDecodeError):
         return WireError(prefix, "is not UTF-8")
     if isinstance(error, RecursionError):
         return WireError(prefix, "is nested too deeply")
-    found = _AT.match(str(error))
-    problem, path = (found["problem"], found["path"] or "") if found else (str(error), "")
-    # msgspec's path ends at the parent of a missing field.
+    match = _AT.match(str(error))
+    problem, path = (match["problem"], match["path"] or "") if match else (str(error), "")
+    # For a missing field msgspec's path ends at its parent.
     if missing := _MISSING.fullmatch(problem):
         problem, path = "is missing", f"{path}.{missing['field']}"
     if problem[1:2].islower():  # "JSON is malformed" keeps its capitals

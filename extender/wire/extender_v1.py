@@ -192,7 +192,10 @@ def decode_names(raw: bytes) -> list[str]:
 
 
 def _unreadable(error: Exception, body: bytes) -> WireError:
-    """Converts the error. For bytes that are not UTF-8, of which msgspec does not report the field, it tries the names."""
+    """Converts the error.
+
+    For bytes that are not UTF-8, of which msgspec does not report the field, it tries the names.
+    """
     if isinstance(error, UnicodeDecodeError):
         try:
             decode(_NAMES, bytes(_RAW_NAMES.decode(body).node_names), "NodeNames")
@@ -310,9 +313,9 @@ def _check_counts(parsed: _PreemptionArgsJson) -> None:
     for field_name, nodes in (("NodeNameToVictims", len(whole)), ("NodeNameToMetaVictims", len(brief))):
         if nodes > MOST_NODES:
             raise WireError(field_name, f"holds more than {MOST_NODES} nodes")
-    if sum(len(each.pods or ()) for each in brief.values() if each is not None) > _MOST_VICTIMS:
+    if sum(len(victims.pods or ()) for victims in brief.values() if victims is not None) > _MOST_VICTIMS:
         raise WireError("NodeNameToMetaVictims", f"holds more than {_MOST_VICTIMS} pods")
-    pods = [pod for each in whole.values() if each is not None for pod in each.pods or ()]
+    pods = [pod for victims in whole.values() if victims is not None for pod in victims.pods or ()]
     if len(pods) > _MOST_WHOLE_VICTIMS:
         raise WireError("NodeNameToVictims", f"holds more than {_MOST_WHOLE_VICTIMS} pods")
     _check_requests(pods, "NodeNameToVictims")
@@ -332,7 +335,7 @@ def _requests_of(spec: PodSpecJson, status: PodStatusJson | None) -> int:
     for containers in (spec.containers or (), spec.init_containers or ()):
         total += len(containers)
         if total <= _MOST_REQUESTS:
-            total += sum(_amounts_of(each.resources) for each in containers)
+            total += sum(_amounts_of(container.resources) for container in containers)
     return total + _amounts_of(spec.resources)
 
 

@@ -1,4 +1,4 @@
-"""Reads objects that users give: pods of manifests, and what-ifs. Objects are decoded as those of a watch."""
+"""Reads objects that users give: manifests of pods, and what-ifs. Objects are decoded as objects of a watch are."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class _TypeJson(Struct):
 
 _TYPE = msgspec.json.Decoder(_TypeJson)
 _POD = msgspec.json.Decoder(PodJson)
-_MOST_VALUES = 10_000  # of a pod: to trim one takes up to 2 µs; large pods have a tenth of them
+_MOST_VALUES = 10_000  # of a pod; trimming takes up to 2 µs each, and large pods have a tenth of them
 
 
 def decode_manifest(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
-    """The pod of a manifest, without the node that it may name, and in the namespace "default" unless it names another.
+    """The pod of a manifest, without its node, and in the namespace "default" unless it names another.
 
-    It is completed and checked as the API server does (`wire/pods/new_pod.py`). Raises ``WireError`` naming the field.
+    It is completed and checked as in the API server (`wire/pods/new_pod.py`). Raises ``WireError`` naming the field.
     """
     if body.count(b":") + body.count(b"{") > _MOST_VALUES:
         raise WireError("", f"holds more than {_MOST_VALUES} values")
@@ -74,12 +74,15 @@ def decode_manifest(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> P
 
 
 def _loaded(body: bytes, path: str) -> JsonObject:
-    """A JSON object that msgspec has read before. Raises ``WireError`` for what only msgspec reads, such as very deep JSON."""
+    """A JSON object that msgspec has read before.
+
+    Raises ``WireError`` for JSON that only msgspec reads, such as very deep JSON.
+    """
     try:
-        found: JsonObject = orjson.loads(body)
+        manifest: JsonObject = orjson.loads(body)
     except ValueError as error:
         raise WireError(path, str(error)) from None
-    return found
+    return manifest
 
 
 # -- what-ifs
@@ -87,12 +90,12 @@ def _loaded(body: bytes, path: str) -> JsonObject:
 _WITHOUT_NAMESPACE: Final = frozenset({"Node", "Namespace"})
 _LONGEST_KIND: Final = 64
 
-# kube-scheduler reads no budgets for pods that are only placed, and group placements are written by the extender alone.
+# kube-scheduler reads no budgets for pods that are only placed. Group placements are written by the extender alone.
 _NOT_GIVEN: Final = frozenset({"PodDisruptionBudget", PLACEMENT_KIND})
 
 
 class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The base: an unknown field is an error, as a misspelt one would change what is answered."""
+    """The base. An unknown field is an error, because a misspelt field would change the answer."""
 
 
 class _RemovalJson(_Part, frozen=True):
@@ -131,23 +134,23 @@ _HEAD = msgspec.json.Decoder(_HeadJson)
 
 
 def decode_what_if(body: bytes, settings: Settings) -> WhatIf:
-    """The what-if in a body; an empty one changes nothing. Raises WireError. About 20 µs for each object.
+    """The what-if in a body; an empty body changes nothing. Raises WireError. About 20 µs for each object.
 
-    Where a manifest written by hand would mean something else than the same object in a cluster, it is completed as a cluster
-    does (a pod, a namespace, a node's host name and taints) or refused (a node that offers nothing, a pod that the API server
-    refuses). The pods of a workload are made when the what-if is computed.
+    A manifest written by hand may mean something else than the same object in a cluster. Then it is completed as in a
+    cluster (a pod, a namespace, a node's host name and taints), or refused (a node that offers nothing, a pod that the
+    API server refuses). The pods of a workload are made when the what-if is computed.
     """
     try:
         read = _BODY.decode(body.strip() or b"{}")
     except UNREADABLE as error:
         raise from_msgspec(error) from None
-    # Those that decisions read under these settings.
+    # The kinds that decisions read under these settings.
     kinds = kinds_by_name((w for w in watched_kinds(settings) if w.api_kind not in _NOT_GIVEN), settings.limits)
-    given, left = list[Given | GivenWorkload](), MOST_PLACED
+    given, remaining = list[Given | GivenWorkload](), MOST_PLACED
     for at, item in enumerate(read.apply or ()):
-        given.append(_given(bytes(item), f"apply[{at}]", kinds, left))
-        left -= given[-1].count if isinstance(given[-1], GivenWorkload) else 0
-    removals = tuple(_removal(each, f"delete[{at}]", kinds) for at, each in enumerate(read.delete or ()))
+        given.append(_given(bytes(item), f"apply[{at}]", kinds, remaining))
+        remaining -= given[-1].count if isinstance(given[-1], GivenWorkload) else 0
+    removals = tuple(_removal(removal, f"delete[{at}]", kinds) for at, removal in enumerate(read.delete or ()))
     nodes = [NodeChange(name, f"cordon[{at}]") for at, name in enumerate(read.cordon or ())]
     nodes += (NodeChange(name, f"drain[{at}]", is_drain=True) for at, name in enumerate(read.drain or ()))
     place = read.place
@@ -167,7 +170,7 @@ def _check_kind(kind: str, group: str, path: str, kinds: Kinds) -> Kind[Any]:
 
 
 def _given(item: bytes, path: str, kinds: Kinds, most: int) -> Given | GivenWorkload:
-    """``most``: so many pods of workloads may still be made."""
+    """``most``: how many more pods of workloads may be made."""
     try:
         head = decode_twice(_HEAD, item)
     except UNREADABLE as error:
@@ -203,13 +206,14 @@ def is_in_namespace(kind: str) -> bool:
 
 
 def _with_namespace(item: bytes, path: str) -> bytes:
-    """The manifest in the namespace "default", as kubectl would create it."""
-    found = _loaded(item, path)
-    found["metadata"]["namespace"] = NO_NAMESPACE
-    return orjson.dumps(found)
+    """The manifest with the namespace "default", as kubectl would create it."""
+    manifest = _loaded(item, path)
+    manifest["metadata"]["namespace"] = NO_NAMESPACE
+    return orjson.dumps(manifest)
 
 
-# The taints that the node lifecycle controller gives by conditions: https://kubernetes.io/docs/reference/labels-annotations-taints/
+# The taints of conditions by the node lifecycle controller:
+# https://kubernetes.io/docs/reference/labels-annotations-taints/
 _CONDITION_TAINTS: Final = {
     ("Ready", "False"): ("node.kubernetes.io/not-ready", (NO_SCHEDULE, NO_EXECUTE)),
     ("Ready", "Unknown"): ("node.kubernetes.io/unreachable", (NO_SCHEDULE, NO_EXECUTE)),
@@ -222,37 +226,37 @@ _NODE = msgspec.json.Decoder(NodeJson)
 
 
 def _completed_node(node: Node, item: bytes, path: str) -> Node:
-    """The node with what the kubelet and the node lifecycle controller give it: its host name, and the taints of a cordon and of conditions."""
+    """The node as in a cluster, with its host name, and with taints for cordon and conditions."""
     if not node.allocatable:
         raise WireError(f"{path}.status.allocatable", "is missing, and without it no pod would fit on the node")
-    labels = {HOSTNAME: node.name, **node.labels}  # anti-affinity by host means it
+    labels = {HOSTNAME: node.name, **node.labels}  # read by anti-affinity by host
     status = decode_twice(_NODE, item).status
-    given = [CORDON] if node.unschedulable else []
+    taints = [CORDON] if node.unschedulable else []
     for condition in (status.conditions if status is not None else None) or ():
         key, effects = _CONDITION_TAINTS.get((condition.type, condition.status), ("", ()))
-        given += (Taint(key, "", effect) for effect in effects)
+        taints += (Taint(key, "", effect) for effect in effects)
     stays = [taint for taint in node.taints if node.unschedulable or not taint.is_like(CORDON)]
-    added = (taint for taint in given if not any(map(taint.is_like, stays)))
+    added = (taint for taint in taints if not any(map(taint.is_like, stays)))
     return msgspec.structs.replace(node, labels=labels, taints=(*stays, *dict.fromkeys(added)))
 
 
 def _notes(given: Iterable[Given | GivenWorkload]) -> Iterator[str]:
-    """What makes given workloads differ from those of a cluster."""
-    for each in given:
-        if isinstance(each, GivenWorkload) and each.note:
-            yield f"{each} {each.note}"
-        elif isinstance(each, Given) and isinstance(each.obj, Workload) and each.obj.kind in GROUPS:
-            name = f"{each.obj.kind} {each.obj.namespace}/{each.obj.name}"
+    """In what given workloads differ from workloads of a cluster."""
+    for item in given:
+        if isinstance(item, GivenWorkload) and item.note:
+            yield f"{item} {item.note}"
+        elif isinstance(item, Given) and isinstance(item.obj, Workload) and item.obj.kind in GROUPS:
+            name = f"{item.obj.kind} {item.obj.namespace}/{item.obj.name}"
             yield f"{name} has no spec.template: only its selector is read, and no pods are made"
 
 
-def _removal(each: _RemovalJson, path: str, kinds: Kinds) -> Removal:
-    if each.kind not in GROUPS:
-        _check_kind(each.kind, "", path, kinds)
-    if not each.name:
+def _removal(removal: _RemovalJson, path: str, kinds: Kinds) -> Removal:
+    if removal.kind not in GROUPS:
+        _check_kind(removal.kind, "", path, kinds)
+    if not removal.name:
         raise WireError(f"{path}.name", "is missing")
-    if not is_in_namespace(each.kind):
-        if each.namespace:
-            raise WireError(f"{path}.namespace", f"{each.kind} has none")
-        return Removal(each.kind, each.name, "", path)
-    return Removal(each.kind, each.name, each.namespace or NO_NAMESPACE, path)
+    if not is_in_namespace(removal.kind):
+        if removal.namespace:
+            raise WireError(f"{path}.namespace", f"{removal.kind} has none")
+        return Removal(removal.kind, removal.name, "", path)
+    return Removal(removal.kind, removal.name, removal.namespace or NO_NAMESPACE, path)

@@ -1,7 +1,7 @@
 """A KubeSchedulerConfiguration, read as strictly as kube-scheduler reads it: each field by its name and its type.
 
-A null is an absent field, as for Go. Arguments of plugins that kube-scheduler does not have are left as they are. What a field
-may contain beyond its type is checked by `doctor.scheduler_validation`.
+A null is a missing field, as for Go. Arguments of plugins that kube-scheduler does not have are kept unread. Allowed
+values beyond the type are checked by `doctor.scheduler_validation`.
 https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 """
 
@@ -59,7 +59,7 @@ class Plugin(Section, frozen=True):
 
 
 class PluginSet(Section, frozen=True):
-    """What is enabled beside the defaults of an extension point, and which of the defaults are not."""
+    """What is enabled in addition to the defaults of an extension point, and which defaults are disabled."""
 
     enabled: tuple[Plugin, ...] = ()
     disabled: tuple[Plugin, ...] = ()
@@ -70,12 +70,12 @@ class PluginSet(Section, frozen=True):
         return [plugin.name for plugin in self.enabled]
 
     def disables(self, name: str) -> bool:
-        """Whether it disables a default, by its name or with all others."""
+        """Whether it disables a default, by its name or with all defaults."""
         return any(plugin.name in (name, "*") for plugin in self.disabled)
 
 
 class Plugins(Section, frozen=True):
-    """The plugins of each extension point, and those of all points that a plugin has."""
+    """The plugins of each extension point, and `multiPoint` for all points that a plugin has."""
 
     pre_enqueue: PluginSet = PluginSet()
     queue_sort: PluginSet = PluginSet()
@@ -98,21 +98,24 @@ class Plugins(Section, frozen=True):
         return ((field.encode_name, getattr(self, field.name)) for field in msgspec.structs.fields(self))
 
     def is_active(self, name: str, point: str) -> bool:
-        """Whether a plugin is called at an extension point that it has by default. Of several entries, one that enables it prevails."""
+        """Whether a plugin is called at one of its default extension points.
+
+        Of several entries, one that enables it wins.
+        """
         at_point = next(plugin_set for its_point, plugin_set in self.sets() if its_point == point)
         everywhere = name in self.multi_point.enabled_names or not self.multi_point.disables(name)
         return name in at_point.enabled_names or (everywhere and not at_point.disables(name))
 
 
 class PluginConfig(Section, frozen=True):
-    """The arguments of one plugin; `read_arguments` reads those of a plugin that kube-scheduler has."""
+    """The arguments of one plugin. `read_arguments` reads them if kube-scheduler has the plugin."""
 
     name: str = ""
     args: Any = None
 
 
 class Profile(Section, frozen=True):
-    """A profile. ``scheduler_name`` may be absent where there is only one."""
+    """A profile. ``scheduler_name`` may be missing if there is only one."""
 
     scheduler_name: str | None = None
     percentage_of_nodes_to_score: Int32 | None = None
@@ -129,14 +132,14 @@ class Profile(Section, frozen=True):
         return any(config.name == plugin for config in self.plugin_config)
 
     def arguments(self, kind: type[ArgumentsT]) -> ArgumentsT | None:
-        """The arguments of the plugin of this kind, None where none are given."""
+        """The arguments of the plugin of this kind; None without arguments."""
         name = kind.__name__.removesuffix("Args")
-        given = next((config for config in self.plugin_config if config.name == name), None)
-        return None if given is None else read_document(given.args or {}, kind)
+        entry = next((config for config in self.plugin_config if config.name == name), None)
+        return None if entry is None else read_document(entry.args or {}, kind)
 
 
 class TlsConfig(Section, frozen=True):
-    """With which files, or content in base64, kube-scheduler calls an extender."""
+    """The files, or content in base64, with which kube-scheduler calls an extender."""
 
     insecure: bool = False
     server_name: str = ""
@@ -201,7 +204,7 @@ class KubeSchedulerConfiguration(Section, frozen=True):
 
     @property
     def all_profiles(self) -> tuple[Profile, ...]:
-        """The profiles, with the one that kube-scheduler has where none is given."""
+        """The profiles; without any, the one that kube-scheduler then has."""
         return self.profiles or (Profile(),)
 
 
@@ -209,7 +212,7 @@ class KubeSchedulerConfiguration(Section, frozen=True):
 
 
 class Arguments(Section, frozen=True):
-    """What the arguments of each plugin may name."""
+    """The fields that all plugins' arguments may have."""
 
     api_version: str = ""
     kind: str = ""
@@ -369,26 +372,29 @@ _NEVER_NULL: Final = frozenset({"leaseDuration", "renewDeadline", "retryPeriod",
 
 
 def read_scheduler_config(document: object) -> KubeSchedulerConfiguration:
-    """The configuration of a parsed file. Raises DocumentError with a line "path: problem" for each field that kube-scheduler refuses to read."""
+    """The configuration of a parsed file.
+
+    Raises DocumentError with a line "path: problem" for each field that kube-scheduler refuses to read.
+    """
     head = document if isinstance(document, Mapping) else {}
     if head.get("kind") != KIND:
         raise DocumentError([f"kind is {head.get('kind')}, not {KIND}"])
     if head.get("apiVersion") != API_VERSION:
         raise DocumentError([f"apiVersion is {head.get('apiVersion')}, and kube-scheduler reads {API_VERSION} alone"])
-    found = read_document(_as_go_reads(document), KubeSchedulerConfiguration)
+    configuration = read_document(_as_go_reads(document), KubeSchedulerConfiguration)
     problems = [
         f"profiles[{number}].pluginConfig[{place}].args{problem}"
-        for number, profile in enumerate(found.profiles)
+        for number, profile in enumerate(configuration.profiles)
         for place, config in enumerate(profile.plugin_config)
         for problem in _argument_problems(config)
     ]
     if problems:
         raise DocumentError(problems)
-    return found
+    return configuration
 
 
 def _argument_problems(config: PluginConfig) -> Iterator[str]:
-    """What is wrong with the arguments, each with the path below them."""
+    """The problems of the arguments, with the path below them."""
     kind = _ARGUMENTS.get(config.name)
     if kind is None or config.args is None:
         return
@@ -400,18 +406,18 @@ def _argument_problems(config: PluginConfig) -> Iterator[str]:
     except DocumentError as error:
         yield from (f".{problem}" for problem in error.problems)
         return
-    for field, given, expected in (
+    for field, got, expected in (
         ("kind", read.kind, kind.__name__),
         ("apiVersion", read.api_version, API_VERSION),
     ):
-        if given not in ("", expected):
-            yield f".{field}: expected {expected}, got {given}"
+        if got not in ("", expected):
+            yield f".{field}: expected {expected}, got {got}"
 
 
 def _as_go_reads(value: object) -> object:
-    """A deep copy without nulls, and with a number such as 5.0 as an integer: the JSON that Go makes of it has no fraction."""
+    """A deep copy without nulls, and with integers in place of numbers such as 5.0, as Go encodes them again."""
     if isinstance(value, dict):
-        # For Go an absent duration is 0, and a null none that it can parse.
+        # For Go a missing duration is 0, but it cannot parse null as one.
         return {
             str(name): _as_go_reads(field) for name, field in value.items() if field is not None or name in _NEVER_NULL
         }

@@ -1,6 +1,7 @@
-"""Reads snapshots of a cluster, in the forms in which they come: a List, Lists within it, several documents, a dump with logs.
+"""Reads snapshots of a cluster in all their forms: a List, Lists within it, several documents, a dump with logs.
 
-Objects are decoded as those of a watch, by the rows of `WATCHED_KINDS`. Other forms than JSON are `cli/files.py`'s to read.
+Objects are decoded as objects of a watch are, by the rows of `WATCHED_KINDS`. `cli/files.py` reads forms other than
+JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from extender.wire.pods.new_pod import scheduling_errors
 T = TypeVar("T")
 
 Kinds: TypeAlias = Mapping[tuple[str, str], Kind[Any]]
-"""By kind and group; without a group the first of a kind."""
+"""By kind and group. Without a group: the first row of a kind."""
 
 _DEEPEST: Final = 8  # Lists within Lists
 _POD_KIND: Final = "Pod"
@@ -40,8 +41,8 @@ _ABSENT: Final = (b"", b"null", b"{}")
 class Snapshot(NamedTuple):
     """The decoded objects, and the number of skipped objects by kind.
 
-    ``unreadable`` has a line for each object that cannot be decoded: its index, its name and the problem. ``notes`` tell what makes
-    the objects differ from a cluster.
+    ``unreadable``: a line for each object that cannot be decoded, with its index, its name and the problem. ``notes``:
+    in what the objects differ from objects of a cluster.
     """
 
     objects: list[Object]
@@ -51,7 +52,7 @@ class Snapshot(NamedTuple):
 
 
 class SnapshotItem(NamedTuple):
-    """One object of a snapshot: where it stands, its kind and group, and its JSON."""
+    """One object of a snapshot: its position, its kind and group, and its JSON."""
 
     place: str
     kind: str
@@ -78,7 +79,10 @@ _NAMES = msgspec.json.Decoder(dict[str, Raw] | None)
 
 
 def decode_snapshot(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> Snapshot:
-    """Decodes a List, an array of objects, or several documents of JSON. Raises ``WireError`` if the body is neither. O(bytes)."""
+    """Decodes a List, an array of objects, or several JSON documents. Raises ``WireError`` for any other body.
+
+    O(bytes).
+    """
     kinds, snapshot, refused = kinds_by_name(WATCHED_KINDS, limits), Snapshot([], {}, [], []), list[str]()
     for item in items_of(body, snapshot.unreadable):
         kind = kinds.get((item.kind, item.group))
@@ -101,18 +105,21 @@ def decode_snapshot(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> S
 
 def kinds_by_name(watched: Iterable[WatchedKind], limits: ConstraintLimits) -> Kinds:
     """The kinds within these limits."""
-    found: dict[tuple[str, str], Kind[Any]] = {}
-    for each in watched:
-        kind = found[each.api_kind, each.kind.group] = each.within(limits)
-        found.setdefault((each.api_kind, ""), kind)
-    return found
+    kinds: dict[tuple[str, str], Kind[Any]] = {}
+    for watched_kind in watched:
+        kind = kinds[watched_kind.api_kind, watched_kind.kind.group] = watched_kind.within(limits)
+        kinds.setdefault((watched_kind.api_kind, ""), kind)
+    return kinds
 
 
 # -- objects of the documents
 
 
 def items_of(body: bytes, unreadable: list[str]) -> Iterator[SnapshotItem]:
-    """The objects of all documents. What cannot be read is added to ``unreadable``. Raises ``WireError`` if the body is no snapshot."""
+    """The objects of all documents. Adds unreadable ones to ``unreadable``.
+
+    Raises ``WireError`` if the body is no snapshot.
+    """
     if body.lstrip()[:1] == b"[":
         yield from _items_in(_read(_ITEMS, body), "", "", unreadable)
         return
@@ -131,17 +138,20 @@ def items_of(body: bytes, unreadable: list[str]) -> Iterator[SnapshotItem]:
 
 
 def objects_of(body: bytes) -> Iterator[JsonObject]:
-    """The objects as plain JSON, each with its kind. What only the decoder reads, such as very deep JSON, is left out."""
+    """The objects as plain JSON, each with its kind.
+
+    JSON that only the decoder reads, such as very deep JSON, is left out.
+    """
     for item in items_of(body, []):
         try:
-            found = orjson.loads(item.body)
+            obj = orjson.loads(item.body)
         except ValueError:
             continue
-        yield {"apiVersion": "v1", **found, "kind": item.kind}
+        yield {"apiVersion": "v1", **obj, "kind": item.kind}
 
 
 def _items(body: bytes, place: str, default: str, unreadable: list[str], depth: int = 0) -> Iterator[SnapshotItem]:
-    """An object, or those of a list. The items of a typed list need not have a kind."""
+    """An object, or the objects of a list. Items of a typed list need no kind."""
     try:
         head = decode_twice(_HEAD, body)
         name = head.kind or default
@@ -176,23 +186,23 @@ def _read(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _several(body: bytes, error: WireError) -> list[bytes]:
-    """The documents of a body that is not one. Raises ``WireError``: ``error`` where there are not two."""
-    found: list[bytes] = []
+    """The documents of a body with several. Raises ``WireError``; the given ``error`` if there are not two."""
+    documents: list[bytes] = []
     try:
-        found.extend(_documents(body))
+        documents.extend(_documents(body))
     except WireError as later:
-        raise (later if found else error) from None
-    if len(found) < 2:  # noqa: PLR2004 (one document that is no list)
+        raise (later if documents else error) from None
+    if len(documents) < 2:  # noqa: PLR2004 (one document that is no list)
         raise error
-    return found
+    return documents
 
 
-# Builds nothing of an object: only the place where a document ends is needed.
+# Decodes no object, because only the end of a document is needed.
 _ENDS: Final = json.JSONDecoder(object_pairs_hook=lambda _: None)
 
 
 def _documents(body: bytes) -> Iterator[bytes]:
-    """The documents of JSON, one after the other. Raises ``WireError`` for what is none."""
+    """The JSON documents, one after the other. Raises ``WireError`` if there is none."""
     text = body.decode(errors="replace")
     at = 0
     while (at := _after_logs(text, at)) < len(text):
@@ -207,10 +217,10 @@ def _documents(body: bytes) -> Iterator[bytes]:
 
 
 def _after_logs(text: str, at: int) -> int:
-    """Where the next document begins, after blanks, separators of YAML, and the logs of `kubectl cluster-info dump`."""
+    """The beginning of the next document, after blanks, YAML separators, and logs of `kubectl cluster-info dump`."""
     while True:
-        found = _BLANKS.match(text, at)
-        at = at if found is None else found.end()
+        blanks = _BLANKS.match(text, at)
+        at = at if blanks is None else blanks.end()
         if text.startswith(_LOGS_BEGIN, at):
             last = text.find(_LOGS_END, at)
             at = _line_end(text, last + 1) if last >= 0 else len(text)
@@ -221,42 +231,43 @@ def _after_logs(text: str, at: int) -> int:
 
 
 def _line_end(text: str, at: int) -> int:
-    found = text.find("\n", at)
-    return len(text) if found < 0 else found
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
 
 
 def _decode(kind: Kind[Any], item: bytes) -> Object:
-    # Simplifying costs more than decoding, and almost every object is decoded by the first attempt.
+    # Simplifying costs more than decoding, and almost every object is decoded at the first attempt.
     try:
-        found: Object = kind.decode_object(item)
+        obj: Object = kind.decode_object(item)
     except WireError:
-        found = kind.decode_object(simplified(item))
-    return found
+        obj = kind.decode_object(simplified(item))
+    return obj
 
 
 def _tainted(obj: Object) -> Object:
-    """A cordoned node that was written by hand with the taint that the node lifecycle controller gives it."""
+    """For a cordoned node that was written by hand: adds the taint of the node lifecycle controller."""
     if isinstance(obj, Node) and obj.unschedulable and not any(map(CORDON.is_like, obj.taints)):
         return msgspec.structs.replace(obj, taints=(*obj.taints, CORDON))
     return obj
 
 
 def _named(item: bytes) -> str:
-    """The name of an object in parentheses, empty if it cannot be decoded."""
+    """The name of an object in parentheses; empty if it cannot be decoded."""
     try:
-        found = decode_identity(item)
+        identity = decode_identity(item)
     except WireError:
         return ""
-    return f" ({found.namespace}/{found.name})".replace("(/", "(")
+    return f" ({identity.namespace}/{identity.name})".replace("(/", "(")
 
 
-# -- pods as in a cluster
+# -- pods as they are in a cluster
 
 
 def _completed(item: SnapshotItem, refused: list[str]) -> bytes:
-    """The object; a pod that was written by hand with what the API server would have filled in. 4 µs for a pod of a cluster.
+    """The object. A pod that was written by hand gets the API server's defaults. 4 µs for a pod of a cluster.
 
-    A pod without a node that the API server refuses is added to ``refused``: what it asks for may have no effect.
+    A pod without a node that the API server refuses is added to ``refused``, because its requirements may have no
+    effect.
     """
     if item.kind != _POD_KIND or item.group:
         return item.body
@@ -287,23 +298,25 @@ def _lacks_defaults(body: bytes) -> bool:
     if b"abelKeys" in bytes(spec.affinity) or b'"hostNetwork"' in body:
         return True
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
-    return any(_lacks_requests(each.resources) for each in containers) or _lacks_requests(spec.resources)
+    return any(_lacks_requests(container.resources) for container in containers) or _lacks_requests(spec.resources)
 
 
 def _lacks_requests(resources: ResourcesJson | None) -> bool:
     if resources is None or bytes(resources.limits) in _ABSENT or bytes(resources.limits) == bytes(resources.requests):
         return False
     try:
-        limits, requests = (_NAMES.decode(bytes(each) or b"{}") for each in (resources.limits, resources.requests))
+        limits, requests = (
+            _NAMES.decode(bytes(amounts) or b"{}") for amounts in (resources.limits, resources.requests)
+        )
     except UNREADABLE:
         return False
     return not (limits or {}).keys() <= (requests or {}).keys()
 
 
 def _with_own_uids(objects: list[Object], notes: list[str]) -> Iterator[Object]:
-    """The objects. A pod with the UID of another pod gets one of its own: else the later one would take the place of the first.
+    """The objects. A pod with another pod's UID gets a new UID, because otherwise it would replace the first pod.
 
-    Of two pods of one name, as two snapshots in one file have, the later one is left, as in a cluster.
+    Of two pods with one name, as in two snapshots in one file, the later one stays, as in a cluster.
     """
     names: dict[str, str] = {}
     sharing: list[str] = []

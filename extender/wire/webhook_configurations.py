@@ -1,7 +1,8 @@
 """The required contents of the two webhook configurations, and the comparison with those of the cluster.
 
-Every field that the API server would fill in is written out, so that a configuration can be compared field by field. What an
-administrator takes away from the objects that are mutated stays away (`narrowed`), as kupid leaves that to its configuration.
+Every field that the API server would fill in is written out, so that configurations can be compared field by field. If
+an administrator removes objects that are mutated, they stay removed (`narrowed`), because kupid leaves that to its
+configuration.
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-configuration
 """
 
@@ -29,7 +30,7 @@ POLICY_RESOURCES: Final = ("podschedulingpolicies", "clusterpodschedulingpolicie
 _SUFFIX: Final = "policies.placement.extender.dev"
 _CREATE: Final = ("CREATE",)
 _CREATE_AND_UPDATE: Final = ("CREATE", "UPDATE")
-# The template of a Job and most fields of a pod are immutable: the API server would reject an update with a patch.
+# The template of a Job and most fields of a pod are immutable, so the API server would reject an update with a patch.
 _BUILT_IN: Final = (
     ("", "v1", ("pods",), _CREATE),
     ("", "v1", ("replicationcontrollers",), _CREATE_AND_UPDATE),
@@ -39,13 +40,14 @@ _BUILT_IN: Final = (
 )
 
 
-# What was required when the configuration was written last: what it lacks of that, an administrator has taken away.
+# The annotation with what was required when the configuration was last written. What is missing of it now, an
+# administrator has removed.
 REQUIRED_ANNOTATION: Final = "placement.extender.dev/required"
 _SELECTORS: Final = ("namespaceSelector", "objectSelector")
 
 
 class OwnPod(NamedTuple):
-    """The pod in which this process runs, as the downward API tells.
+    """The pod of this process, as the downward API describes it.
 
     https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
     """
@@ -65,12 +67,12 @@ class WebhookTarget:
 
     def client_config(self, path: str, ca_bundle: bytes | None) -> JsonObject:
         """The clientConfig for one path, without caBundle if there is no bundle."""
-        found: JsonObject = (
+        config: JsonObject = (
             {"url": self.url.rstrip("/") + path}
             if self.url
             else {"service": {"namespace": self.namespace, "name": self.service, "path": path, "port": 443}}
         )
-        return found | ({} if ca_bundle is None else {"caBundle": base64.b64encode(ca_bundle).decode()})
+        return config | ({} if ca_bundle is None else {"caBundle": base64.b64encode(ca_bundle).decode()})
 
 
 def target_of(policies: Policies, own_namespace: str) -> WebhookTarget:
@@ -82,12 +84,12 @@ def target_of(policies: Policies, own_namespace: str) -> WebhookTarget:
 
 
 def mutating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: bytes | None) -> list[JsonObject]:
-    """The webhooks of the MutatingWebhookConfiguration. Without a bundle another writer sets caBundle."""
+    """The webhooks of the MutatingWebhookConfiguration. ``ca_bundle`` None: another writer sets caBundle."""
     return [
         {
             "name": f"mutate.{_SUFFIX}",
             "clientConfig": target.client_config(MUTATE_PATH, ca_bundle),
-            "rules": [_rule(*each) for each in (*_BUILT_IN, *_custom(policies.templates))],
+            "rules": [_rule(*rule) for rule in (*_BUILT_IN, *_custom(policies.templates))],
             "namespaceSelector": _unless(NAMESPACE_NAME_LABEL, sorted(set(policies.exempt_namespaces))),
             "objectSelector": _unless(EXEMPT_LABEL, ["true"] if "*" in policies.exemptions.label_in else []),
             "failurePolicy": policies.webhook.failure_policy,
@@ -98,7 +100,10 @@ def mutating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: byte
 
 
 def validating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: bytes | None) -> list[JsonObject]:
-    """The webhooks of the ValidatingWebhookConfiguration. They are called for policies only, so they can fail closed."""
+    """The webhooks of the ValidatingWebhookConfiguration.
+
+    They are called only for policies, so they can fail closed.
+    """
     groups = [POLICY_GROUP, *([KUPID_GROUP] if policies.kupid else [])]
     return [
         {
@@ -113,23 +118,29 @@ def validating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: by
     ]
 
 
-def differs(wanted: object, found: object) -> bool:
+def differs(wanted: object, present: object) -> bool:
     """Whether a configuration lacks a required field. Other fields belong to other writers."""
     if isinstance(wanted, Mapping):
-        if not isinstance(found, Mapping):
+        if not isinstance(present, Mapping):
             return True
-        return (not wanted and bool(found)) or any(differs(each, found.get(name)) for name, each in wanted.items())
+        return (not wanted and bool(present)) or any(
+            differs(value, present.get(name)) for name, value in wanted.items()
+        )
     if isinstance(wanted, list):
-        if not isinstance(found, list) or len(wanted) != len(found):
+        if not isinstance(present, list) or len(wanted) != len(present):
             return True
-        return any(differs(*pair) for pair in zip(wanted, found, strict=True))
-    return wanted != found
+        return any(differs(*pair) for pair in zip(wanted, present, strict=True))
+    return wanted != present
 
 
-def merged(wanted: Sequence[JsonObject], found: object) -> list[JsonObject]:
+def merged(wanted: Sequence[JsonObject], present: object) -> list[JsonObject]:
     """The required webhooks, with the fields that other writers have set: matchConditions, or an injected caBundle."""
-    known = {each.get("name"): each for each in found if isinstance(each, dict)} if isinstance(found, list) else {}
-    return [_merged(each, known.get(each["name"], {})) for each in wanted]
+    known = (
+        {webhook.get("name"): webhook for webhook in present if isinstance(webhook, dict)}
+        if isinstance(present, list)
+        else {}
+    )
+    return [_merged(webhook, known.get(webhook["name"], {})) for webhook in wanted]
 
 
 def _merged(wanted: JsonObject, known: JsonObject) -> JsonObject:
@@ -138,7 +149,7 @@ def _merged(wanted: JsonObject, known: JsonObject) -> JsonObject:
     return {**known, **wanted, "clientConfig": {**bundle, **wanted["clientConfig"]}}
 
 
-# -- what an administrator narrows ----------------------------------------------------------------------------------------
+# -- what an administrator narrows -------------------------------------------------------------------------------------
 
 
 def required_annotation(wanted: Sequence[JsonObject]) -> str:
@@ -146,19 +157,27 @@ def required_annotation(wanted: Sequence[JsonObject]) -> str:
     return msgspec.json.encode({name: wanted[0][name] for name in ("rules", *_SELECTORS)}, order="sorted").decode()
 
 
-def narrowed(wanted: Sequence[JsonObject], found: object, annotation: object) -> list[JsonObject]:
-    """The mutating webhook without the objects that an administrator has taken out of its rules and selectors.
+def narrowed(wanted: Sequence[JsonObject], present_webhooks: object, annotation: object) -> list[JsonObject]:
+    """The mutating webhook without objects that an administrator has removed from its rules and selectors.
 
-    Nothing is added that is not required. ``annotation``: what was required before; without it, what deploy/policies has. So a
-    change of the settings is told from a change by hand. Rules of which nothing is left, as in an empty list, are required whole.
+    Nothing is added that is not required. ``annotation``: what was required before, so that a change of settings can be
+    told from a change by hand; without it, what deploy/policies has. Rules that are empty afterwards are required in
+    full.
     """
-    known = {each.get("name"): each for each in found if isinstance(each, dict)} if isinstance(found, list) else {}
+    known = (
+        {webhook.get("name"): webhook for webhook in present_webhooks if isinstance(webhook, dict)}
+        if isinstance(present_webhooks, list)
+        else {}
+    )
     (webhook,) = wanted
     present = known.get(webhook["name"])
     if present is None:
         return [webhook]
     before = _required_before(annotation)
-    selectors = {each: _narrowed_selector(webhook[each], present.get(each), before.get(each)) for each in _SELECTORS}
+    selectors = {
+        selector: _narrowed_selector(webhook[selector], present.get(selector), before.get(selector))
+        for selector in _SELECTORS
+    }
     return [
         {**webhook, **selectors, "rules": _narrowed_rules(webhook["rules"], present.get("rules"), before.get("rules"))}
     ]
@@ -169,7 +188,7 @@ _Annotated = dict[str, _Listed | dict[str, dict[str, str] | _Listed]]
 
 
 def _required_before(annotation: object) -> JsonObject:
-    """What the annotation says, which any administrator may change; what cannot be read counts as absent."""
+    """The content of the annotation, which any administrator may change. If it is unreadable, it counts as missing."""
     if isinstance(annotation, str):
         try:
             return msgspec.json.decode(annotation, type=_Annotated)
@@ -183,16 +202,19 @@ _Requirement = tuple[str, str, frozenset[str]]
 
 
 def _requirements(selector: object) -> list[_Requirement]:
-    """The requirements of a label selector as (key, operator, values); all of them must hold."""
+    """The requirements of a label selector as (key, operator, values). All must hold."""
     if not isinstance(selector, Mapping):
         return []
     labels, listed = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
-    found = [(str(each.get("key")), str(each.get("operator")), frozenset(each.get("values") or ())) for each in listed]
-    return [*((key, "In", frozenset([value])) for key, value in labels.items()), *found]
+    requirements = [
+        (str(expression.get("key")), str(expression.get("operator")), frozenset(expression.get("values") or ()))
+        for expression in listed
+    ]
+    return [*((key, "In", frozenset([value])) for key, value in labels.items()), *requirements]
 
 
 def selector_text(selector: object) -> str:
-    """A label selector in the notation of a query; empty where it selects everything."""
+    """A label selector in the notation of a query; empty if it selects everything."""
     forms = {"In": "{} in ({})", "NotIn": "{} notin ({})", "Exists": "{}", "DoesNotExist": "!{}"}
     requirements = sorted(
         (key, operator, ",".join(sorted(values))) for key, operator, values in _requirements(selector)
@@ -200,19 +222,22 @@ def selector_text(selector: object) -> str:
     return ",".join(forms[operator].format(key, values) for key, operator, values in requirements if operator in forms)
 
 
-def _narrowed_selector(wanted: JsonObject, found: object, before: object) -> JsonObject:
-    """The required selector and what was added to the one before. Ours are lists of excluded values, one for each key."""
+def _narrowed_selector(wanted: JsonObject, present: object, before: object) -> JsonObject:
+    """The required selector with what was added to the earlier one.
+
+    Ours are lists of excluded values, one for each key.
+    """
     excluded = {key: values for key, _, values in _requirements(wanted)}
     earlier = {key: values for key, _, values in _requirements(before)}
     others: list[_Requirement] = []
-    for key, operator, values in _requirements(found):
+    for key, operator, values in _requirements(present):
         if operator == "NotIn" and (key in excluded or key in earlier):
             excluded[key] = excluded.get(key, frozenset()) | (values - earlier.get(key, frozenset()))
         else:
             others.append((key, operator, values))
     combined = [*((key, "NotIn", values) for key, values in excluded.items() if values), *others]
-    if isinstance(found, Mapping) and set(combined) == set(_requirements(found)):
-        return dict(found)  # in its own order and form
+    if isinstance(present, Mapping) and set(combined) == set(_requirements(present)):
+        return dict(present)  # keeps its order and form
     listed = [
         {"key": key, "operator": operator} | ({"values": sorted(values)} if values else {})
         for key, operator, values in combined
@@ -224,28 +249,28 @@ _Call = tuple[str, str, str, str]
 
 
 def _calls(rules: object) -> dict[_Call, str]:
-    """The (group, version, resource, operation) of rules, each with its scope."""
-    found: dict[_Call, str] = {}
+    """The (group, version, resource, operation) of rules, with the scope of each."""
+    scopes: dict[_Call, str] = {}
     for rule in rules if isinstance(rules, list) else ():
         parts = [rule.get(name) or () for name in ("apiGroups", "apiVersions", "resources", "operations")]
-        found |= dict.fromkeys(product(*parts), rule.get("scope", "*"))
-    return found
+        scopes |= dict.fromkeys(product(*parts), rule.get("scope", "*"))
+    return scopes
 
 
-def _narrowed_rules(wanted: Sequence[JsonObject], found: object, before: object) -> list[JsonObject]:
-    """The required rules without the calls that are missing of those before; with the scope that a call has been given."""
-    present, required = _calls(found), _calls(wanted)
+def _narrowed_rules(wanted: Sequence[JsonObject], present_rules: object, before: object) -> list[JsonObject]:
+    """The required rules without calls that are missing of those before, and with the scope that a call was given."""
+    present, required = _calls(present_rules), _calls(wanted)
     gone = _calls(before).keys() - present.keys()
-    left = {call: present.get(call, scope) for call, scope in required.items() if call not in gone}
-    if not present or not left:
+    kept = {call: present.get(call, scope) for call, scope in required.items() if call not in gone}
+    if not present or not kept:
         return list(wanted)
-    if isinstance(found, list) and left == present:
-        return found
+    if isinstance(present_rules, list) and kept == present:
+        return present_rules
     parted: dict[tuple[str, str, tuple[str, ...], str], list[str]] = {}
-    for group, version, resource in dict.fromkeys(call[:3] for call in left):
-        operations = {call[3]: scope for call, scope in left.items() if call[:3] == (group, version, resource)}
+    for group, version, resource in dict.fromkeys(call[:3] for call in kept):
+        operations = {call[3]: scope for call, scope in kept.items() if call[:3] == (group, version, resource)}
         for scope in dict.fromkeys(operations.values()):
-            names = tuple(each for each, its_scope in operations.items() if its_scope == scope)
+            names = tuple(operation for operation, its_scope in operations.items() if its_scope == scope)
             parted.setdefault((group, version, names, scope), []).append(resource)
     return [
         {**_rule(group, version, resources, operations), "scope": scope}
@@ -287,7 +312,7 @@ def plural_of(kind: str) -> str:
 
 
 def _unless(key: str, values: Sequence[str]) -> JsonObject:
-    """A selector of all objects without these labels; of all objects if there are none."""
+    """A selector of all objects without these labels; without labels, of all objects."""
     if not values:
         return {}
     return {"matchExpressions": [{"key": key, "operator": "NotIn", "values": list(values)}]}

@@ -1,7 +1,7 @@
 """What pods request, what nodes offer and what quotas allow: JSON to amounts.
 
-Equal raw bytes of resources are equal amounts, so the replicas of a workload share them. The caches are bounded in bytes. An object
-of a megabyte takes 0.1 s, so `REQUESTS`, `OFFERED` and `QUOTA_AMOUNTS` read it in steps.
+Equal raw bytes of resources are equal amounts, so the replicas of a workload share them. The caches are bounded in
+bytes. An object of a megabyte takes 0.1 s, so `REQUESTS`, `OFFERED` and `QUOTA_AMOUNTS` read it in steps.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Quantities: TypeAlias = Mapping[str, Quantity]
 
 _AMOUNTS_BYTES: Final = 2**20
 _AMOUNT_BYTES: Final = 300
-_MANY: Final = 1000  # amounts, of one node
-_SMALL: Final = 2**14  # bytes of resources that are read at once
+_MANY: Final = 1000  # amounts of one node
+_SMALL: Final = 2**14  # bytes of resources that are read in one step
 _A_STEP: Final = 2000  # amounts or containers, at 0.3 to 3 µs
 
 _PATH: Final = "spec.containers.resources.requests"
@@ -46,14 +46,20 @@ _CPU: Final = re.compile(r"(requests\.|limits\.)?cpu")
 
 
 class Requested(NamedTuple):
-    """What a pod requests. ``anew``: what a copy of it would request, where a resize in place makes another amount count."""
+    """What a pod requests.
+
+    ``anew``: what a copy of it would request; a resize in place may make it differ from ``now``.
+    """
 
     now: Resources
     anew: Resources | None = None
 
 
 def limits_of(parts: Parts) -> Resources:
-    """The effective limits of CPU and memory, of these `Parts`, without those that are not set. Overhead adds to those that are."""
+    """The effective limits of CPU and memory of these `Parts`; unset limits are left out.
+
+    Overhead is added to set limits.
+    """
     return _summed_limits(*parts)
 
 
@@ -71,18 +77,18 @@ def _held(amounts: Amounts) -> int:
 def summed(
     containers: tuple[Amounts, ...], init: tuple[tuple[bool, Amounts], ...], overhead: bytes, pod_level: Amounts
 ) -> Requested:
-    """What a pod requests, of these `Parts`. Raises ``WireError``."""
+    """What a pod with these `Parts` requests. Raises ``WireError``."""
     return REQUESTS.read((containers, init, overhead, pod_level))
 
 
 def _summing(parts: Parts) -> Steps[Requested]:
     containers, init, overhead, pod_level = parts
     now = yield from _sum(parts)
-    if not any(isinstance(each, Resized) for each in (*containers, *(each for _, each in init), pod_level)):
+    if not any(isinstance(amounts, Resized) for amounts in (*containers, *(amounts for _, amounts in init), pod_level)):
         return Requested(now)
     by_spec = (
         tuple(map(_of_spec, containers)),
-        tuple([(is_sidecar, _of_spec(each)) for is_sidecar, each in init]),
+        tuple([(is_sidecar, _of_spec(amounts)) for is_sidecar, amounts in init]),
         overhead,
         _of_spec(pod_level),
     )
@@ -107,7 +113,7 @@ def _sum(parts: Parts) -> Steps[Resources]:
         add(needed, sidecars)
         needed = largest((needed, peaks))
     if pod_level:
-        # KEP-2837: pod-level requests replace the sum. While they are resized the spec still says for which resources.
+        # KEP-2837: requests of the pod replace the sum. During a resize the spec still says for which resources.
         amounts, named = (yield from _effective(pod_level)), (yield from _raw(_of_spec(pod_level)))
         needed.update((name, amounts.get(name, 0)) for name in named if _is_of_pod_level(name))
     add(needed, (yield from _raw(overhead)))
@@ -117,10 +123,10 @@ def _sum(parts: Parts) -> Steps[Resources]:
 
 
 def _initial(init: tuple[tuple[bool, Amounts], ...]) -> Steps[tuple[dict[str, int], dict[str, int]]]:
-    """The sum of the sidecars, and the most that is needed while an init container runs.
+    """The sum of the sidecars, and the largest need while an init container runs.
 
-    It runs together with the sidecars that were started before it. What these take only grows, and counts in the sum, so its
-    own resources are all that it can raise.
+    An init container runs together with the sidecars started before it. Their sum only grows, and is part of the total.
+    So the init container's own resources are all that can exceed it.
     """
     peaks: dict[str, int] = {}
     sidecars: dict[str, int] = {}
@@ -142,7 +148,7 @@ def _is_of_pod_level(name: str) -> bool:
 
 
 def _effective(amounts: Amounts) -> Steps[dict[str, int]]:
-    """The amounts that count: see `resizes`."""
+    """The amounts that count; see `resizes`."""
     if isinstance(amounts, bytes):
         return (yield from _raw(amounts))
     allocated = yield from _raw(amounts.allocated, _STATUS_PATH)
@@ -161,8 +167,8 @@ REQUESTS: Final = PreparedValue(_summing)
 def _summed_limits(
     containers: tuple[Amounts, ...], init: tuple[tuple[bool, Amounts], ...], overhead: bytes, pod_level: Amounts
 ) -> Resources:
-    found, added = summed(containers, init, b"", pod_level).now, _parsed(overhead)
-    return {name: found[name] + added.get(name, 0) for name in (CPU, MEMORY) if found.get(name)} or NO_RESOURCES
+    total, added = summed(containers, init, b"", pod_level).now, _parsed(overhead)
+    return {name: total[name] + added.get(name, 0) for name in (CPU, MEMORY) if total.get(name)} or NO_RESOURCES
 
 
 def _parsed(raw: bytes, path: str = _PATH) -> dict[str, int]:
@@ -182,13 +188,13 @@ def _read(amounts: Quantities, path: str) -> Steps[dict[str, int]]:
     try:
         if len(amounts) <= _A_STEP:
             return parse_resources(amounts)
-        left, found = iter(amounts.items()), dict[str, int]()
-        while part := dict(islice(left, _A_STEP)):
-            found |= parse_resources(part)
+        remaining, read = iter(amounts.items()), dict[str, int]()
+        while part := dict(islice(remaining, _A_STEP)):
+            read |= parse_resources(part)
             yield
     except QuantityError as error:
         raise WireError(path, str(error)) from None
-    return found
+    return read
 
 
 def node_resources(amounts: Quantities) -> Resources:
@@ -213,20 +219,20 @@ OFFERED: Final = PreparedValue(_offered)
 
 
 def _charged(hard: Quantities) -> Steps[tuple[Resources, tuple[str, ...]]]:
-    """What pods use up by name, and the names of the others. Raises ``WireError`` naming the field."""
-    found: dict[str, int] = {}
+    """By name the amounts that pods use up, and the names of the others. Raises ``WireError`` naming the field."""
+    charged: dict[str, int] = {}
     others: list[str] = []
     for at, (name, amount) in enumerate(hard.items(), start=1):
         if not is_charged(name):
             others.append(name)
             continue
         try:
-            found[name] = parse_quantity(str(amount), milli=_CPU.fullmatch(name) is not None)
+            charged[name] = parse_quantity(str(amount), milli=_CPU.fullmatch(name) is not None)
         except QuantityError as error:
             raise WireError(f"spec.hard.{name}", str(error)) from None
         if not at % _A_STEP:
             yield
-    return found, tuple(sorted(others))
+    return charged, tuple(sorted(others))
 
 
 QUOTA_AMOUNTS: Final = PreparedValue(_charged)

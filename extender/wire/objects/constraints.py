@@ -64,7 +64,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 S = TypeVar("S", LabelSelector, tuple[str, ...])
 
-# Sizes of the caches, and the size of parsed objects as a multiple of their JSON (measured).
+# Sizes of the caches; and the size of parsed objects as a multiple of their JSON (measured).
 _AFFINITY_BYTES: Final = 4 * 2**20
 _TOLERATIONS_BYTES: Final = 2**20
 _PARSED_FACTOR: Final = 7
@@ -79,12 +79,12 @@ _OWNERS = msgspec.json.Decoder(list[OwnerJson] | None)
 _STRINGS = msgspec.json.Decoder(dict[str, str] | None)
 _SELECTOR = msgspec.json.Decoder(LabelSelectorJson | None)
 
-# Owners whose selectors default spread constraints use: apiVersion and kind.
+# Owners whose selectors default spread constraints read: apiVersion and kind.
 _WORKLOADS = {("v1", "ReplicationController"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet")}
 
 
 def decode(decoder: msgspec.json.Decoder[T], raw: bytes, path: str) -> T | None:
-    """The value of a raw field, None if it is absent. Raises ``WireError`` with the field's path."""
+    """The value of a raw field; None if it is missing. Raises ``WireError`` with the field's path."""
     if not raw:
         return None
     try:
@@ -99,7 +99,7 @@ def parse_strings(raw: bytes, path: str) -> dict[str, str]:
 
 
 def parse_label_selector(raw: bytes, path: str) -> LabelSelector | None:
-    """Decodes the LabelSelector of a workload; None if it is absent or invalid, as it then selects no pod."""
+    """Decodes the LabelSelector of a workload. None if it is missing or invalid, because then it selects no pod."""
     return at_once(_selector_in_steps(raw, path))
 
 
@@ -131,12 +131,12 @@ def _label_selector(parsed: LabelSelectorJson | None) -> LabelSelector:
 
 
 def held_by(size: int) -> int:
-    """An estimate of the memory of objects that were parsed from so many bytes of JSON."""
+    """Estimated memory of objects that were parsed from so many bytes of JSON."""
     return _ENTRY_BYTES + _PARSED_FACTOR * size
 
 
 def parsed_from(held: int) -> int:
-    """The inverse: of how many bytes of JSON objects were parsed that hold so much memory."""
+    """The inverse: how many bytes of JSON are parsed to objects with so much memory."""
     return max(0, held - _ENTRY_BYTES) // _PARSED_FACTOR
 
 
@@ -144,7 +144,7 @@ def parsed_from(held: int) -> int:
 def parse_affinity(
     raw: bytes, namespace: str
 ) -> tuple[PodAffinity, tuple[NodeAffinity, tuple[PreferredNodeTerm, ...]]]:
-    """Decodes ``spec.affinity``: inter-pod affinity, and node affinity as (required without nodeSelector, preferred)."""
+    """Decodes ``spec.affinity``: inter-pod affinity; node affinity as (required without nodeSelector, preferred)."""
     parsed = decode(_AFFINITY, raw, "spec.affinity")
     if parsed is None:
         return NO_AFFINITY, _node_affinity(None)
@@ -155,7 +155,7 @@ def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
     affinity, anti_affinity = parsed.pod_affinity, parsed.pod_anti_affinity
     if affinity is None and anti_affinity is None:
         return NO_AFFINITY
-    # kube-scheduler parses the four lists separately and reports each that fails.
+    # kube-scheduler parses the four lists separately, and reports each list that fails.
     errors: list[str] = []
     terms = _Terms(namespace)
 
@@ -174,20 +174,23 @@ def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
             "preferredAntiAffinityTerms", terms.make_weighted, anti_affinity.preferred if anti_affinity else None
         ),
         errors=tuple(errors),
-        cross_namespace=is_cross_namespace((each.namespaces, each.namespace_selector) for each in _every(parsed)),
+        cross_namespace=is_cross_namespace((term.namespaces, term.namespace_selector) for term in _every(parsed)),
     )
 
 
 def _every(parsed: AffinityJson) -> Iterator[AffinityTermJson]:
-    """The terms of the four lists, of those too that cannot be parsed."""
+    """The terms of the four lists, including terms that cannot be parsed."""
     for kind in (parsed.pod_affinity, parsed.pod_anti_affinity):
         if kind is not None:
             yield from kind.required or ()
-            yield from (each.pod_affinity_term for each in kind.preferred or ())
+            yield from (weighted.pod_affinity_term for weighted in kind.preferred or ())
 
 
 class _Terms:
-    """The terms of one pod. Equal ones and equal parts are one object: 200 terms may differ in their topology key only."""
+    """The terms of one pod.
+
+    Equal terms and equal parts are one object: 200 terms may differ only in their topology key.
+    """
 
     def __init__(self, own_namespace: str) -> None:
         self._own_namespace = (own_namespace,)
@@ -211,18 +214,18 @@ class _Terms:
         return term
 
     def make_weighted(self, parsed: WeightedTermJson) -> WeightedTerm:
-        """The same of a preferred term."""
+        """A preferred term with its defaults filled in; raises ``SelectorError``."""
         return WeightedTerm(parsed.weight, self.make(parsed.pod_affinity_term))
 
     def _shared(self, part: S) -> S:
-        found: S = self._parts.setdefault(part, part)
-        return found
+        shared_part: S = self._parts.setdefault(part, part)
+        return shared_part
 
 
 def _node_affinity(parsed: NodeAffinityJson | None) -> tuple[NodeAffinity, tuple[PreferredNodeTerm, ...]]:
     if parsed is None:
         return NodeAffinity(), ()
-    # None means no requirement; an empty tuple is a requirement that no node satisfies.
+    # None: no requirement. An empty tuple: a requirement that no node satisfies.
     terms = None if parsed.required is None else tuple(map(_node_term, parsed.required.node_selector_terms or ()))
     preferred = tuple(PreferredNodeTerm(p.weight, _node_term(p.preference)) for p in parsed.preferred or ())
     return NodeAffinity(terms=terms), preferred
@@ -235,7 +238,7 @@ def _node_term(parsed: NodeTermJson) -> NodeSelectorTerm:
             fields=_clauses(field_requirement, parsed.match_fields),
         )
     except SelectorError:
-        # A term that cannot be parsed matches no node, like an empty one, while other terms may match.
+        # A term that cannot be parsed matches no node, like an empty term. Other terms may still match.
         return NodeSelectorTerm()
 
 
@@ -252,11 +255,11 @@ def with_node_selector(affinity: NodeAffinity, raw: bytes) -> NodeAffinity:
 
 
 def parse_spread(raw: bytes, labels: Labels) -> SpreadConstraints:
-    """Decodes a pod's own constraints, hard and soft, with matchLabelKeys resolved by the pod's current labels."""
+    """Decodes a pod's own constraints, hard and soft. matchLabelKeys are resolved by the pod's current labels."""
     parsed = decode(_SPREAD, raw, "spec.topologySpreadConstraints")
     if not parsed:
         return NO_SPREAD
-    # Parsed separately: a bad soft constraint does not stop the filter, as kube-scheduler parses each kind where it needs it.
+    # Parsed separately, as in kube-scheduler: a bad soft constraint does not stop the filter.
     hard, hard_error = _constraints([c for c in parsed if c.when_unsatisfiable == "DoNotSchedule"], labels)
     soft, soft_error = _constraints([c for c in parsed if c.when_unsatisfiable == "ScheduleAnyway"], labels)
     return SpreadConstraints(hard, soft, own=True, hard_error=hard_error, soft_error=soft_error)
@@ -286,20 +289,20 @@ def _constraint(parsed: SpreadJson, labels: Labels) -> SpreadConstraint:
 
 @cached(_TOLERATIONS_BYTES, lambda raw: held_by(len(raw)))
 def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
-    """Decodes ``spec.tolerations`` and sorts them: their order has no meaning, so equal sets get equal signatures."""
+    """Decodes ``spec.tolerations`` and sorts them, so that equal sets share a signature."""
     parsed = decode(_TOLERATIONS, raw, "spec.tolerations") or ()
     made = {Toleration(t.key or "", t.operator or "", t.value or "", t.effect or "") for t in parsed}
     return tuple(sorted(made, key=lambda t: (t.key, t.operator, t.value, t.effect)))
 
 
 def parse_owner(raw: bytes) -> OwnerJson:
-    """The controlling owner; one without a kind where there is none."""
+    """The controlling owner. Without one: an owner without a kind."""
     owners = decode(_OWNERS, raw, "metadata.ownerReferences") or ()
     return next((owner for owner in owners if owner.controller), _NO_OWNER)
 
 
 def controller_of(owner: OwnerJson) -> Controller | None:
-    """The owner if default spread constraints use the selector of its kind; else None."""
+    """The owner, if default spread constraints read selectors of its kind; else None."""
     if (owner.api_version, owner.kind) not in _WORKLOADS:
         return None
     return Controller(owner.api_version, owner.kind, owner.name)
@@ -323,7 +326,7 @@ def excess_ports(ports: int, limits: ConstraintLimits) -> Excess:
     return Excess(PORTS_LIMIT, f"spec.containers: {ports} host ports, limits.hostPorts is {limits.host_ports}")
 
 
-# The counts that are compared, in this order: the name in `ConstraintLimits` and in the settings, and the text of what is too much.
+# The numbers that are limited, in this order: name in `ConstraintLimits`, name in the settings, text of the excess.
 _COUNTED: Final = (
     ("affinity_terms", "affinityTerms", "spec.affinity: {} terms of pods"),
     ("topology_spread_constraints", "topologySpreadConstraints", "spec.topologySpreadConstraints: {} constraints"),
@@ -349,22 +352,22 @@ def excess_parts(
 ) -> Excess | None:
     """The first limit that a pod exceeds, or None. O(terms + requirements).
 
-    A text has only the limit and the pod's own number, so that equal pods get equal messages: a changed message would be a
-    status update, which makes kube-scheduler try the pod again.
+    The text has only the limit and the pod's own number, so that equal pods get equal messages. A changed message would
+    be a status update, after which kube-scheduler tries the pod again.
     """
     size = size_of_parts(affinity, spread, node_affinity, preferred_nodes, tolerations)
     constraints = (*spread.hard, *spread.soft)
-    keys = {each.topology_key for each in terms_of(affinity)} | {each.topology_key for each in constraints}
+    keys = {term.topology_key for term in terms_of(affinity)} | {constraint.topology_key for constraint in constraints}
     counts = (*size[1:3], len(keys), *size[3:])
     allowed: tuple[int, ...] = _allowed(limits)
     if all(map(le, counts, allowed)):
         return None
-    limit, what, count, most = next(
-        (limit, what, count, most)
-        for (_, limit, what), count, most in zip(_COUNTED, counts, allowed, strict=True)
+    limit, text, count, most = next(
+        (limit, text, count, most)
+        for (_, limit, text), count, most in zip(_COUNTED, counts, allowed, strict=True)
         if count > most
     )
-    return Excess(limit, f"{what.format(count)}, limits.{limit} is {most}")
+    return Excess(limit, f"{text.format(count)}, limits.{limit} is {most}")
 
 
 def size_of_parts(
@@ -374,21 +377,21 @@ def size_of_parts(
     preferred_nodes: Sequence[PreferredNodeTerm],
     tolerations: Sequence[Toleration],
 ) -> Size:
-    """What the constraints of a pod count against the limits, without its bytes. O(terms + requirements).
+    """What a pod's constraints count against the limits, apart from bytes. O(terms + requirements).
 
-    Counted after parsing: the parsed form has no duplicates of namespaces, and its size is what the index has to keep.
+    Counted after parsing, because the parsed form has no duplicate namespaces and is what the index keeps.
     """
     terms, constraints = list(terms_of(affinity)), (*spread.hard, *spread.soft)
-    selectors = [*_selectors(terms), *(each.selector for each in constraints)]
-    node_terms = [*(node_affinity.terms or ()), *(each.term for each in preferred_nodes)]
+    selectors = [*_selectors(terms), *(constraint.selector for constraint in constraints)]
+    node_terms = [*(node_affinity.terms or ()), *(preferred.term for preferred in preferred_nodes)]
     return Size(
         affinity_terms=len(terms),
         topology_spread_constraints=len(constraints),
-        namespaces=sum(len(each.namespaces) for each in terms),
-        label_requirements=sum(len(each.requirements) for each in selectors),
+        namespaces=sum(len(term.namespaces) for term in terms),
+        label_requirements=sum(len(selector.requirements) for selector in selectors),
         node_selector_terms=len(node_terms),
         node_requirements=len(node_affinity.node_selector)
-        + sum(len(each.expressions) + len(each.fields) for each in node_terms),
+        + sum(len(term.expressions) + len(term.fields) for term in node_terms),
         selector_values=_values(selectors, node_terms),
         tolerations=len(tolerations),
     )
@@ -402,8 +405,8 @@ def _selectors(terms: Sequence[AffinityTerm]) -> Iterator[LabelSelector]:
 
 
 def _values(selectors: Sequence[LabelSelector], node_terms: Sequence[NodeSelectorTerm]) -> int:
-    of_labels = sum(len(clause.values) for each in selectors for clause in each.requirements)
-    of_nodes = sum(len(clause.values) for each in node_terms for clause in (*each.expressions, *each.fields))
+    of_labels = sum(len(clause.values) for selector in selectors for clause in selector.requirements)
+    of_nodes = sum(len(clause.values) for term in node_terms for clause in (*term.expressions, *term.fields))
     return of_labels + of_nodes
 
 
@@ -425,13 +428,16 @@ _TERM: Final = (
     rf"|{KEY_PATTERN}\s*(?:==|=|!=)\s*{VALUE_PATTERN}|!?\s*{KEY_PATTERN})\s*"
 )
 SELECTOR_PATTERN: Final = rf"^(?:\s*|{_TERM}(?:,{_TERM})*)$"
-"""What `parse_selector_text` takes, as a regular expression for a JSON schema."""
+"""The syntax that `parse_selector_text` reads, as a regular expression for a JSON schema."""
 
 
 def parse_selector_text(text: str, path: str) -> LabelSelector:
-    """Reads a label selector as kubectl does: `app=web,tier in (front, back),!canary`; an empty text selects everything.
+    """Reads a label selector as kubectl does: `app=web,tier in (front, back),!canary`.
 
-    Raises ``WireError`` with this path. Comparisons of numbers (`a>1`) are not read: selectors of pods cannot have them.
+    An empty text selects everything.
+
+    Raises ``WireError`` with this path. Comparisons of numbers (`a>1`) are not read, because selectors of pods cannot
+    have them.
     https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#list-and-watch-filtering
     """
     if len(text) > LONGEST_SELECTOR:
@@ -445,20 +451,20 @@ def parse_selector_text(text: str, path: str) -> LabelSelector:
 def _text_requirements(text: str) -> Iterator[Requirement]:
     at = 0
     while at < len(text) and (at or text.strip()):
-        found = _CLAUSE.match(text, at)
-        if found is None or (found.end() == len(text) and text.rstrip().endswith(",")):
+        match = _CLAUSE.match(text, at)
+        if match is None or (match.end() == len(text) and text.rstrip().endswith(",")):
             raise SelectorError(f'expected a selector such as "app=web,tier in (a,b)", got "{text[at:][:50]}"')
-        yield _text_requirement(found)
-        at = found.end()
+        yield _text_requirement(match)
+        at = match.end()
 
 
-def _text_requirement(found: re.Match[str]) -> Requirement:
-    if found["set"]:
-        operator = "In" if found["set"] == "in" else "NotIn"
-        values = found["values"].split(",") if found["values"].strip() else ()
-        return requirement(found["set_key"], operator, (each.strip() for each in values))
-    if found["equal"]:
-        return requirement(found["key"], "NotIn" if found["equal"] == "!=" else "In", (found["value"],))
-    if found["absent"]:
-        return requirement(found["absent"], "DoesNotExist")
-    return requirement(found["present"], "Exists")
+def _text_requirement(match: re.Match[str]) -> Requirement:
+    if match["set"]:
+        operator = "In" if match["set"] == "in" else "NotIn"
+        values = match["values"].split(",") if match["values"].strip() else ()
+        return requirement(match["set_key"], operator, (value.strip() for value in values))
+    if match["equal"]:
+        return requirement(match["key"], "NotIn" if match["equal"] == "!=" else "In", (match["value"],))
+    if match["absent"]:
+        return requirement(match["absent"], "DoesNotExist")
+    return requirement(match["present"], "Exists")

@@ -1,8 +1,9 @@
 """The kinds that are watched: how their pages and lines are decoded to model objects, and which settings need them.
 
-`compose` creates a reflector for each row of `WATCHED_KINDS` that the settings need, `doctor/facts.py` lists the permissions to
-list and watch these (`needed_permissions`), tests compare the rows with the role of deploy/base, and snapshots are decoded with
-the same rows. To add a kind, add a row, a class in `model.objects` and a case in `ClusterIndex`.
+The rows of `WATCHED_KINDS` are used in four places: `compose` creates a reflector for each row that the settings need;
+`doctor/facts.py` lists the permissions to list and watch them (`needed_permissions`); tests compare them with the role
+of deploy/base; snapshots are decoded with them. To add a kind, add a row, a class in `model.objects` and a case in
+`ClusterIndex`.
 
 Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
@@ -98,7 +99,7 @@ class Identity(msgspec.Struct, rename="camel"):
 
 
 class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One line of a WATCH. ``object`` is None for BOOKMARK and ERROR, ``status`` is set for ERROR only."""
+    """One line of a WATCH. ``object`` is None for BOOKMARK and ERROR. ``status`` is set only for ERROR."""
 
     type: str
     object: T | None
@@ -171,21 +172,21 @@ _NAMED_LINES = msgspec.json.Decoder(_NamedLineJson)
 
 
 def decode_status(body: bytes) -> Status:
-    """Decodes a Status. Missing fields stay empty, and any other body gives an empty Status."""
+    """Decodes a Status. Missing fields stay empty. Any other body gives an empty Status."""
     try:
         parsed = _STATUS.decode(body)
     except UNREADABLE:
-        # A proxy may answer with HTML; the HTTP status alone then decides what to do.
+        # A proxy may answer with HTML. Then the HTTP status alone decides.
         return Status()
     details = parsed.details or _StatusDetailsJson()
-    causes = tuple([each.reason or "" for each in details.causes or ()])
+    causes = tuple([cause.reason or "" for cause in details.causes or ()])
     return Status(parsed.code, parsed.reason or "", parsed.message or "", details.retry_after_seconds, causes)
 
 
 def decode_page(body: bytes, *, is_single: bool = False) -> Page:
     """Decodes one page of a LIST of any kind. About 1 ms per megabyte. Raises ``WireError``.
 
-    ``is_single``: raised at the second item already, and where there is none.
+    ``is_single``: raises unless there is exactly one item, without reading further ones.
     """
     try:
         page = _SINGLE_PAGES.decode(body) if is_single else _PAGES.decode(body)
@@ -197,7 +198,7 @@ def decode_page(body: bytes, *, is_single: bool = False) -> Page:
 
 
 def decode_identity(body: bytes) -> Identity:
-    """Decodes the identity of an object, also if its other fields are invalid. Raises ``WireError``."""
+    """Decodes the identity of an object even if its other fields are invalid. Raises ``WireError``."""
     try:
         return _NAMED.decode(body).metadata
     except UNREADABLE as error:
@@ -205,18 +206,21 @@ def decode_identity(body: bytes) -> Identity:
 
 
 def decode_line_identity(line: bytes) -> tuple[str, Identity]:
-    """Decodes the type of an event and the identity of its object, also if other fields are invalid. Raises ``WireError``."""
+    """Decodes the type of an event and the identity of its object even if other fields are invalid.
+
+    Raises ``WireError``.
+    """
     try:
-        found = _NAMED_LINES.decode(line)
+        named_line = _NAMED_LINES.decode(line)
     except UNREADABLE as error:
         raise from_msgspec(error) from None
-    return found.type, found.object.metadata
+    return named_line.type, named_line.object.metadata
 
 
 class Kind(Generic[T]):
     """A resource that can be listed and watched, and the conversion of its objects to model objects.
 
-    ``is_custom``: it is served only where its CRD is installed. ``prepare`` reads what is large of an object in steps.
+    ``is_custom``: it is served only if its CRD is installed. ``prepare``: reads large parts of an object in steps.
     """
 
     def __init__(
@@ -234,7 +238,7 @@ class Kind(Generic[T]):
         self.is_custom = is_custom
         self._trim = trim
         self._prepare = prepare
-        # One decoder for envelope and object reads the bytes of the object once.
+        # One decoder for envelope and object, so that the bytes of the object are read once.
         event = msgspec.defstruct("EventJson", [("type", str), ("object", json)])
         self._events = msgspec.json.Decoder(event)
         self._objects = msgspec.json.Decoder(json)
@@ -244,7 +248,7 @@ class Kind(Generic[T]):
 
     @property
     def resource(self) -> str:
-        """The plural as in RBAC. The name also tells apart resources of two groups."""
+        """The plural as in RBAC. ``name`` also distinguishes resources of two groups."""
         return self.path.rpartition("/")[2]
 
     @property
@@ -254,14 +258,17 @@ class Kind(Generic[T]):
         return parts[2] if parts[1] == "apis" else ""
 
     def decode_event(self, line: bytes) -> WatchEvent[T]:
-        """Decodes one line of a WATCH. Raises ``WireError``. Fast if ``type`` is first, as the API server writes it."""
-        # They have no object of this kind, so the decoder below would parse the line in vain.
+        """Decodes one line of a WATCH. Raises ``WireError``.
+
+        Fast if ``type`` comes first, as the API server writes it.
+        """
+        # These lines have no object of this kind: the decoder below would parse them in vain.
         if line.startswith((b'{"type":"BOOKMARK"', b'{"type":"ERROR"')):
             return self._decode_mark(line)
         try:
             event: Any = self._events.decode(line)
         except UNREADABLE as error:
-            if line.startswith(_CHANGES):  # to look for a mark would read a long line once more
+            if line.startswith(_CHANGES):  # no mark; a search for one would read a long line again
                 raise from_msgspec(error) from None
             return self._decode_mark(line, error)
         if event.type in ("BOOKMARK", "ERROR"):
@@ -277,20 +284,20 @@ class Kind(Generic[T]):
             raise from_msgspec(error) from None
 
     def prepare_event(self, line: bytes) -> Steps[None]:
-        """Reads what is large of a line in steps, for the `decode_event` that follows. Raises nothing."""
+        """Reads large parts of a line in steps, for a following `decode_event`. Raises nothing."""
         with suppress(*UNREADABLE, WireError, AttributeError):
             if self._prepare is not None:
                 event: Any = self._events.decode(line)
                 yield from self._prepare(event.object)
 
     def prepare_object(self, body: bytes) -> Steps[None]:
-        """The same for `decode_object`."""
+        """Reads large parts of an object in steps, for a following `decode_object`. Raises nothing."""
         with suppress(*UNREADABLE, WireError):
             if self._prepare is not None:
                 yield from self._prepare(self._objects.decode(body))
 
     def named(self, identity: Identity) -> T:
-        """An object with nothing but an identity, to look up or to delete one that cannot be decoded."""
+        """An object with only an identity, to look up or delete an object that cannot be decoded."""
         names = {"name": identity.name, "namespace": identity.namespace, "uid": identity.uid or None}
         return self.decode_object(msgspec.json.encode({"metadata": names}))
 
@@ -315,12 +322,12 @@ def _workloads(name: str, path: str, kind: str) -> Kind[Workload]:
 
 
 def pods_within(limits: ConstraintLimits) -> Kind[Pod]:
-    """The kind of pods; pods above these limits are marked."""
+    """The kind of pods. Pods above these limits are marked."""
     return Kind("pods", "/api/v1/pods", PodJson, lambda raw: trim_pod(raw, limits), prepare_pod)
 
 
 def policies_within(limits: ConstraintLimits, api_kind: str, group: str) -> Kind[PolicyObject]:
-    """A kind of policies; one that exceeds the limits, or is invalid otherwise, is kept as invalid."""
+    """A kind of policies. A policy that exceeds the limits, or is invalid otherwise, is kept as invalid."""
     resource = f"{api_kind.lower()[:-1]}ies"
     name = resource if group == GROUP else f"{resource}.{group}"
     path = f"/apis/{group}/{VERSION}/{resource}"
@@ -358,7 +365,7 @@ RESOURCE_QUOTAS: Kind[PodQuota] = Kind("resourcequotas", "/api/v1/resourcequotas
 
 @dataclass(frozen=True, slots=True)
 class WatchedKind:
-    """``api_kind``: the ``kind`` of one object. ``why`` tells the administrator what needs list and watch."""
+    """``api_kind``: the ``kind`` of one object. ``why``: for the administrator, what needs list and watch."""
 
     api_kind: str
     kind: Kind[Any]
@@ -372,7 +379,7 @@ class WatchedKind:
 
 
 def _derives_selectors(settings: Settings) -> bool:
-    """Only default constraints read workloads. Most ReplicaSets of a cluster are old revisions, so this saves memory."""
+    """Only default constraints read workloads. Most ReplicaSets are old revisions, so leaving them out saves memory."""
     spread = settings.rules.topology_spread
     return (spread.enabled or settings.shadow) and (
         spread.defaulting_type == "System" or bool(spread.default_constraints)
@@ -406,24 +413,29 @@ WATCHED_KINDS: Final = (
     WatchedKind("ReplicationController", REPLICATION_CONTROLLERS, _SELECTORS, _derives_selectors),
     WatchedKind("ReplicaSet", REPLICA_SETS, _SELECTORS, _derives_selectors),
     WatchedKind("StatefulSet", STATEFUL_SETS, _SELECTORS, _derives_selectors),
-    WatchedKind("PodDisruptionBudget", DISRUPTION_BUDGETS, _BUDGETS, lambda found: found.preemption.mode != "off"),
-    WatchedKind("ResourceQuota", RESOURCE_QUOTAS, _QUOTAS, lambda found: found.quota.enabled),
-    *(_policies(kind, group) for group in (GROUP, KUPID_GROUP) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
-    WatchedKind(DOMAINS_KIND, TOPOLOGY_DOMAINS, _DOMAINS, lambda found: found.policies.enabled),
     WatchedKind(
-        PLACEMENT_KIND, GROUP_PLACEMENTS, _PLACED, lambda found: found.policies.enabled and found.release.enabled
+        "PodDisruptionBudget", DISRUPTION_BUDGETS, _BUDGETS, lambda settings: settings.preemption.mode != "off"
+    ),
+    WatchedKind("ResourceQuota", RESOURCE_QUOTAS, _QUOTAS, lambda settings: settings.quota.enabled),
+    *(_policies(kind, group) for group in (GROUP, KUPID_GROUP) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),
+    WatchedKind(DOMAINS_KIND, TOPOLOGY_DOMAINS, _DOMAINS, lambda settings: settings.policies.enabled),
+    WatchedKind(
+        PLACEMENT_KIND,
+        GROUP_PLACEMENTS,
+        _PLACED,
+        lambda settings: settings.policies.enabled and settings.release.enabled,
     ),
 )
 
 
 def watched_kinds(settings: Settings) -> list[WatchedKind]:
     """The kinds that these settings need, in the order of the table."""
-    return [each for each in WATCHED_KINDS if each.is_needed(settings)]
+    return [watched for watched in WATCHED_KINDS if watched.is_needed(settings)]
 
 
 def policy_kinds(settings: Settings) -> list[str]:
     """The names of the kinds of policies that these settings need."""
-    return [each.kind.name for each in watched_kinds(settings) if is_policy_kind(each)]
+    return [watched.kind.name for watched in watched_kinds(settings) if is_policy_kind(watched)]
 
 
 def is_policy_kind(watched: WatchedKind) -> bool:

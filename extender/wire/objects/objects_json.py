@@ -1,7 +1,7 @@
 """The fields of Kubernetes objects that are decoded. All are optional; other fields are skipped.
 
 Parts that few decisions read stay raw bytes. Equal bytes have equal meaning, so `trim` uses them as cache keys without
-parsing them. The type of an optional raw field must be ``Raw = Raw(b"")``: msgspec decodes ``Raw | None``.
+parsing. The type of an optional raw field must be ``Raw = Raw(b"")``, because msgspec would decode ``Raw | None``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from extender.model.policies import INJECTED_ANNOTATION
 NOTHING = Raw(b"")
 
 Quantity = str | int | float
-# The ranges of Go's types. The API server rejects other values; checked here, they cannot break later arithmetic.
+# The ranges of Go's types. The API server rejects other values. Checked here, they cannot break later arithmetic.
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Time = Annotated[datetime, Meta(tz=True)]
@@ -42,7 +42,7 @@ class MetaJson(_Json):
 
 
 class AnnotationsJson(_Json):
-    """The annotation that records what policies injected, and those about the cost of deletion."""
+    """The annotation that records what policies injected, and the annotations about the deletion cost."""
 
     injected: str = msgspec.field(default="", name=INJECTED_ANNOTATION)
     deletion_cost: str = msgspec.field(default="", name=DELETION_COST)
@@ -113,7 +113,7 @@ class PodSpecJson(_Json):
 
 
 class ContainerStatusJson(_Json):
-    """What the kubelet has allocated for a container, and what the container has now (KEP-1287)."""
+    """The resources that the kubelet has allocated for a container, and that the container has now (KEP-1287)."""
 
     name: str | None = None
     allocated_resources: Raw = NOTHING
@@ -247,7 +247,7 @@ class QuotaSpecJson(_Json):
 
 
 class QuotaJson(_Json):
-    """ResourceQuota. Its status is not read: usage is counted here, and the limit is the one that is wanted now."""
+    """ResourceQuota. Its status is not read: usage is counted here, and the limit is the current one in the spec."""
 
     metadata: MetaJson | None = None
     spec: QuotaSpecJson | None = None

@@ -1,16 +1,16 @@
 """Simplifies JSON that a decoder rejected, for a second attempt: removes parts that no decision reads.
 
-A decoder also parses the values that it skips. So one deeply nested field makes the whole object, page or line
-undecodable, and ``managedFields`` can have up to 10,000 levels. A user who may create pods could hide a pod from every
-count in this way. Three things are removed:
+A decoder also parses values that it skips. So one deeply nested field makes the whole object, page or line undecodable,
+and ``managedFields`` can have up to 10,000 levels. A user who may create pods could thus hide a pod from every count.
+Three things are removed:
 
-1. ``managedFields``, whose content the API server does not check;
+1. ``managedFields``, because the API server does not check their content;
 2. every array or object below ``DEEPEST_READ`` levels; the deepest field of `objects_json` is at level 12;
 3. bytes that are not UTF-8: they become U+FFFD, as in the API server's decoder.
 
-Cost: O(bytes); 0.03 to 0.3 s for the largest hostile object (1.5 MB of brackets), 20 ms per megabyte of usual pods.
-``simplify`` therefore yields between steps, each of which reads a bounded number of bytes, whatever they are: blanks, one text,
-or objects without brackets inside. JSON that the decoder accepts costs nothing.
+Cost: O(bytes); 0.03 to 0.3 s for the largest hostile object (1.5 MB of brackets), 20 ms per megabyte of usual pods. So
+``simplify`` yields between steps. Each step reads a bounded number of bytes: blanks, one text, or objects without
+brackets inside. JSON that the decoder accepts costs nothing.
 https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management
 """
 
@@ -32,9 +32,9 @@ _RUNS_PER_STEP: Final = 500  # one to three milliseconds
 _BYTES_PER_STEP: Final = 2**19  # at 4 ns
 _ABSENT: Final = b"null"
 _PLAIN: Final = rb"""[^"\[\]{}]{1,512}+|"[^"\\]{0,510}+\""""
-# Matches what is not a bracket, then a run of brackets of one direction. A short array or object without brackets inside counts
-# as "not a bracket". Possessive, so that the match is linear, and bounded: it matches no run where half a
-# megabyte has none, or where a text begins that is longer or has escapes. The latter is matched by `_TEXT`, piece by piece.
+# Matches no brackets, then a run of brackets of one direction. A short array or object without brackets inside counts
+# as no bracket. Possessive, so the match is linear. Bounded: it matches no run if half a megabyte has none, or if a
+# text begins that is longer or has escapes. `_TEXT` matches such a text piece by piece.
 _BRACKETS: Final = re.compile(
     rb"(?:%(plain)s|[\[{](?:%(plain)s){0,32}+[\]}]){0,32}+([\[{]{1,65536}+|[\]}]{1,65536}+|)" % {b"plain": _PLAIN}
 )
@@ -51,11 +51,11 @@ def simplify(body: bytes) -> Generator[None, None, bytes]:
     body = yield from _as_utf8(body)
     kept: list[bytes] = []
     done = depth = step = 0
-    hidden = -1  # the level around the value that is being removed; -1 outside of such a value
+    hidden = -1  # the level around the value that is being removed; -1 outside such a value
     for number, (start, end) in enumerate(_runs(body), start=1):
         size = end - start
         if size and body[start] in _OPENING:
-            # Only a value after a colon can be managedFields; the search for its key is skipped for all others.
+            # Only a value after a colon can be managedFields, so the key is searched for only there.
             if hidden < 0 and (depth + size > DEEPEST_READ or body[start - 1] in _COLON):
                 hidden, keep = _hidden_from(body, start, depth, size)
                 if hidden >= 0:
@@ -68,7 +68,7 @@ def simplify(body: bytes) -> Generator[None, None, bytes]:
         if number % _RUNS_PER_STEP == 0 or end - step >= _BYTES_PER_STEP:
             step = end
             yield
-    # A body that ends inside of a hidden value is cut there: the decoder then reports it as malformed.
+    # A body that ends inside a hidden value is cut there, and the decoder reports it as malformed.
     if not done and hidden < 0:
         return body
     if hidden < 0:
@@ -83,12 +83,12 @@ def simplified(body: bytes) -> bytes:
         try:
             next(steps)
         except StopIteration as end:
-            found: bytes = end.value
-            return found
+            document: bytes = end.value
+            return document
 
 
 def decode_twice(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """Decodes the body, or its simplified form if that fails. Raises one of ``UNREADABLE`` if both fail."""
+    """Decodes the body, or if that fails its simplified form. Raises one of ``UNREADABLE`` if both fail."""
     try:
         return decoder.decode(body)
     except UNREADABLE:
@@ -96,7 +96,7 @@ def decode_twice(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _runs(body: bytes) -> Generator[tuple[int, int]]:
-    """Where runs of brackets of one direction begin and end, outside of texts; empty ones in between, at most half a megabyte apart."""
+    """Begin and end of runs of brackets of one direction, outside texts; an empty run each half megabyte."""
     at = 0
     while at < len(body):
         start, at = _matched(_BRACKETS, body, at)
@@ -111,13 +111,13 @@ def _runs(body: bytes) -> Generator[tuple[int, int]]:
 
 
 def _matched(pattern: re.Pattern[bytes], body: bytes, at: int) -> tuple[int, int]:
-    """Where the last group of a match begins and ends. Both patterns match anything, if only nothing."""
-    found = pattern.match(body, at)
-    return found.span(pattern.groups) if found is not None else (at, at)
+    """Begin and end of the last group of a match. Both patterns always match, if only an empty text."""
+    match = pattern.match(body, at)
+    return match.span(pattern.groups) if match is not None else (at, at)
 
 
 def _hidden_from(body: bytes, start: int, depth: int, size: int) -> tuple[int, int]:
-    """For a run of opening brackets that starts a value to remove: the level around the value and its start; else -1."""
+    """If a run of opening brackets begins a value to remove: the level around the value and its start; else -1."""
     if _MANAGED_FIELDS.search(body, max(0, start - _LONGEST_KEY), start):
         return depth, start
     if depth + size > DEEPEST_READ:
@@ -126,7 +126,7 @@ def _hidden_from(body: bytes, start: int, depth: int, size: int) -> tuple[int, i
 
 
 def _as_utf8(body: bytes) -> Generator[None, None, bytes]:
-    """The body with U+FFFD for what is not UTF-8, made in steps."""
+    """The body with U+FFFD in place of bytes that are not UTF-8; in steps."""
     if body.isascii():
         return body
     decoder, parts = getincrementaldecoder("utf-8")(errors="replace"), list[bytes]()

@@ -109,7 +109,7 @@ _CONDITIONS = msgspec.json.Decoder(list[ConditionJson] | None)
 _ABSENT = (b"", b"null", b"[]", b"{}")
 
 Identity: TypeAlias = tuple[str, str, str]
-"""Service account and priority class, which policies select pods by, and the record of what they injected."""
+"""Service account and priority class, by which policies select pods; and the record of what policies injected."""
 Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Identity, ConstraintLimits]
 """Namespace; labels, affinity, spread constraints, node selector, tolerations and owners as raw JSON; identity; limits."""
 
@@ -117,39 +117,45 @@ Template: TypeAlias = tuple[str, bytes, bytes, bytes, bytes, bytes, bytes, Ident
 _SIGNATURES_BYTES: Final = 8 * 2**20  # about 1,500 usual templates, more than watches and requests use at a time
 _GATING_BYTES: Final = 2**18
 _PORTS_BYTES: Final = 2**19
-# Larger templates, from 9 KB of JSON, are rare, and a digest finds them while a pod has them. Kept here for longer than
-# their pods they would hold megabytes, in small pieces between which the freed memory cannot be returned to the system.
+# Larger templates, from 9 KB of JSON, are rare; while a pod has them a digest finds them. If they stayed here longer
+# than their pods, they would hold megabytes in small pieces, and the freed memory between could not be returned to the
+# system.
 _FAIR_SHARE: Final = 128
 _PORT_BYTES: Final = 120
 
-# How kube-scheduler's report of a binding cycle that failed begins.
+# The beginning of kube-scheduler's report about a binding cycle that failed.
 _BINDING_FAILED: Final = tuple(
     f"SchedulerError: {step} " for step in ("running Bind plugin", "running PreBind plugin", "binding")
 )
 
-# A list of namespaces that is not empty, or a namespace selector, in JSON. No label can be mistaken for one: its value is a text.
+# A non-empty list of namespaces, or a namespace selector, in JSON. No label can look like it, because its value is a
+# text.
 _NAMES_NAMESPACES: Final = re.compile(rb'"namespaces"\s*:\s*\[\s*"|"namespaceSelector"\s*:\s*\{')
 
-_USUAL_TEXT: Final = 500  # characters of a scheduler's message that are kept for each pending pod
+_USUAL_TEXT: Final = 500  # characters of a scheduler's message that are kept for a pending pod
 
 _SIGNATURES: Final[BoundedCache[Template, PodSignature]] = BoundedCache(_SIGNATURES_BYTES, _FAIR_SHARE)
 _PORTS: Final[BoundedCache[HostPorts, HostPorts]] = BoundedCache(_PORTS_BYTES)
-# Every signature in use, by a digest of its bytes. A template that was evicted from the cache keeps its signature, so that
-# an event of its pods is not taken for a change. The template does not return to the cache: where more templates are in use
-# than fit, it would evict another one that is needed just as soon.
+# Every signature in use, by a digest of its bytes. A template that was evicted from the cache keeps its signature, so
+# that an event of its pods does not look like a change. The template does not return to the cache: if more templates
+# are in use than fit, it would evict another template that is needed just as soon.
 _LIVE: Final[WeakValueDictionary[tuple[ConstraintLimits | Excess, bytes], PodSignature]] = WeakValueDictionary()
 
 
 def trim_pod(raw: PodJson, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
     """Converts a pod. Raises ``WireError`` naming the field.
 
-    A pod above a limit is marked (`PodSignature.excess`) and keeps its constraints, because its anti-affinity counts if
-    it is bound. A pod above ``limits.podBytes`` is not parsed: it keeps its labels if it is bound or nominated, so that
-    other pods count it, but its own terms have no effect. Such a pod is bound only if the limit was lowered later, or if
-    it was bound without the scheduler. Of a pod above ``limits.hostPorts`` so many ports are kept.
+    Pods above a limit (`PodSignature.excess`) are converted so:
+
+    1. Above ``limits.podBytes`` nothing is parsed. The pod keeps its labels if it is bound or nominated, so that other
+       pods count it, but its own terms have no effect. Such a pod is bound only if the limit was lowered later, or
+       without the scheduler.
+    2. Above ``limits.hostPorts`` only so many ports are kept.
+    3. Above any other limit the pod keeps its constraints, because its anti-affinity counts if it is bound.
     """
     meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_SPEC, raw.status or _NO_STATUS
     namespace, name, conditions = meta.namespace or "", meta.name or "", bytes(status.conditions)
+    # The template is the key of the cache: raw bytes, compared without parsing.
     template = (
         namespace,
         bytes(meta.labels),
@@ -168,12 +174,14 @@ def trim_pod(raw: PodJson, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
     is_gated, is_terminating = bytes(spec.scheduling_gates) not in _ABSENT, meta.deletion_timestamp is not None
     rejection = "" if spec.node_name else _rejection(conditions)
     ports = _host_ports(spec)
+    # Too many ports are part of the signature's excess, so such a pod does not use the cache of templates.
     excess_of_ports = len(ports) if len(ports) > limits.host_ports else 0
     signature = None if excess_of_ports else _SIGNATURES.get(template)
     if signature is None:
         counts = bool(spec.node_name or status.nominated_node_name)
         signature = _signature(template, counts=counts, ports=excess_of_ports)
     shown = shown_resources(spec, status)
+    # During a resize in place, amounts of the status count too.
     parts = request_parts(spec, shown)
     requested = summed(*parts)
     cost, is_own = _deletion_cost(bytes(meta.annotations)) if _COST in bytes(meta.annotations) else ("", False)
@@ -190,11 +198,11 @@ def trim_pod(raw: PodJson, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
         status.nominated_node_name or "",
         requested.now,
         status.start_time,
-        # The Eviction API marks for any client: a pod that it has not deleted is no victim.
+        # The Eviction API marks pods for any client. A pod that it has not deleted is no victim.
         b'"PreemptionByScheduler"' in conditions or (is_terminating and b'"EvictionByEvictionAPI"' in conditions),
         _has_unseen_needs(spec),
         rejection,
-        # Most pods have no gating: then a search in the bytes of their annotations is all that it costs.
+        # Most pods have no gating: a search in the bytes of their annotations is all that it costs.
         _gating(meta, spec) if is_gated or _RELEASED in bytes(meta.annotations) else None,
         _quota_facts(raw, parts, shown) if signature.affinity.cross_namespace else NO_FACTS,
         "" if spec.node_name else meta.creation_timestamp or "",
@@ -209,22 +217,22 @@ def trim_pod(raw: PodJson, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
 
 
 def _deletion_cost(annotations: bytes) -> tuple[str, bool]:
-    """The annotation as it stands, and whether it is ours: the second one says the same."""
-    found = decode(_ANNOTATIONS, annotations, "metadata.annotations") or _NO_ANNOTATIONS
-    cost = found.deletion_cost[:_LONGEST_COST]
-    return shared(cost), bool(cost) and cost == found.own_cost
+    """The annotation as it stands, and whether it is ours: then a second annotation has the same value."""
+    parsed = decode(_ANNOTATIONS, annotations, "metadata.annotations") or _NO_ANNOTATIONS
+    cost = parsed.deletion_cost[:_LONGEST_COST]
+    return shared(cost), bool(cost) and cost == parsed.own_cost
 
 
 def _injected(annotations: bytes, limits: ConstraintLimits) -> str:
-    """The record of what policies injected, as text; empty where it is too large to be kept. Read for pods without a node only."""
+    """The record of what policies injected; empty if it is too large to be kept. Read only for pods without a node."""
     if _RECORD not in annotations:
         return ""
-    found = decode(_ANNOTATIONS, annotations, "metadata.annotations")
-    return "" if found is None or len(found.injected) > limits.pod_bytes else found.injected
+    parsed = decode(_ANNOTATIONS, annotations, "metadata.annotations")
+    return "" if parsed is None or len(parsed.injected) > limits.pod_bytes else parsed.injected
 
 
 def _rejection(conditions: bytes) -> str:
-    """Reason and message of PodScheduled=False. Read for pods without a node only."""
+    """Reason and message of PodScheduled=False. Read only for pods without a node."""
     # A search in the bytes costs less than parsing all conditions.
     if b'"PodScheduled"' not in conditions:
         return ""
@@ -235,14 +243,14 @@ def _rejection(conditions: bytes) -> str:
 
 
 def _brief(text: str) -> str:
-    """The text, or the start and a digest of a long one, which is enough to compare it with others."""
+    """A short text, or the beginning and a digest of a long text, which is enough to compare it."""
     if len(text) <= _USUAL_TEXT:
         return text
     return f"{text[:_USUAL_TEXT]}… {blake2b(text.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
 
 
 def _has_unseen_needs(spec: PodSpecJson) -> bool:
-    """Whether the pod has requirements that the index does not count: claims and volumes."""
+    """Whether the pod needs things that the index does not count: resource claims and volumes."""
     if spec.resource_claims and bytes(spec.resource_claims) not in _ABSENT:
         return True
     for volume in spec.volumes or ():
@@ -252,57 +260,60 @@ def _has_unseen_needs(spec: PodSpecJson) -> bool:
 
 
 def _host_ports(spec: PodSpecJson) -> Sequence[PortJson]:
-    """The host ports of containers and sidecars. Other init containers end before the containers start, and take none."""
-    found: list[PortJson] = []
+    """The host ports of containers and sidecars.
+
+    Other init containers end before the containers start, and take none.
+    """
+    ports: list[PortJson] = []
     for container in spec.containers or ():
         if container.ports:
-            found += [each for each in container.ports if each.host_port]
+            ports += [port for port in container.ports if port.host_port]
     for container in spec.init_containers or ():
         if container.ports and container.restart_policy == "Always":
-            found += [each for each in container.ports if each.host_port]
-    return found
+            ports += [port for port in container.ports if port.host_port]
+    return ports
 
 
 def _shared_ports(ports: Sequence[PortJson]) -> HostPorts:
-    """The ports as values: the replicas of a workload have one tuple."""
-    found = tuple(
+    """The ports as values; the replicas of a workload share one tuple."""
+    host_ports = tuple(
         [
-            HostPort(shared(each.protocol or "TCP"), shared(each.host_ip or ANY_ADDRESS), each.host_port or 0)
-            for each in ports
+            HostPort(shared(port.protocol or "TCP"), shared(port.host_ip or ANY_ADDRESS), port.host_port or 0)
+            for port in ports
         ]
     )
-    known = _PORTS.get(found)
+    known = _PORTS.get(host_ports)
     if known is None:
-        _PORTS.put(found, found, _PORT_BYTES * len(found))
-    return found if known is None else known
+        _PORTS.put(host_ports, host_ports, _PORT_BYTES * len(host_ports))
+    return host_ports if known is None else known
 
 
 def _signature(template: Template, *, counts: bool, ports: int = 0) -> PodSignature:
     """The signature of a template that is not in the cache: the same object while any pod has it. O(bytes).
 
-    ``counts``: the pod is bound or nominated, so that its labels are needed however large it is. ``ports``: how many host ports
-    it has, where these are above the limit.
+    ``counts``: the pod is bound or nominated, so its labels are needed even if it is too large. ``ports``: the number
+    of its host ports, if above the limit.
     """
     namespace, *parts, identity, limits = template
     size = sum(map(len, parts))
-    # Compared before anything is parsed, so that a pod of a megabyte costs no more than its bytes.
+    # Compared before anything is parsed, so that a pod of a megabyte costs only the reading of its bytes.
     if size > limits.pod_bytes:
         return _large_signature(template, size, counts=counts)
     held = held_by(len(namespace) + size) + len(identity[2])
-    # As lengths separate the names, no two templates have the same text.
+    # The lengths separate the names, so different templates have different texts.
     names = f"{len(namespace)} {len(identity[0])} {len(identity[1])} {namespace}{''.join(identity)}"
     excess = excess_ports(ports, limits) if ports else None
     key = (limits, _digest(*parts, f"{names} {ports or ''}".encode(errors="surrogatepass")))
-    found = _LIVE.get(key)
-    if found is None:
-        found = _LIVE[key] = _parse_signature(template, held, excess)
+    live = _LIVE.get(key)
+    if live is None:
+        live = _LIVE[key] = _parse_signature(template, held, excess)
         if not ports:
-            _SIGNATURES.put(template, found, held)
-    return found
+            _SIGNATURES.put(template, live, held)
+    return live
 
 
 def _digest(*parts: bytes) -> bytes:
-    """A digest of JSON texts, and of a namespace as the last part: unlike JSON it can contain a zero byte."""
+    """A digest of JSON texts and, as the last part, of a namespace: unlike JSON it can contain a zero byte."""
     return blake2b(b"\0".join(parts), digest_size=16).digest()
 
 
@@ -331,10 +342,10 @@ def _parse_signature(template: Template, held: int, excess: Excess | None) -> Po
 
 
 def _large_signature(template: Template, size: int, *, counts: bool) -> PodSignature:
-    """The signature of a pod above ``limits.podBytes``: what others count and policies select it by, without constraints. O(bytes).
+    """The signature of a pod above ``limits.podBytes``: what others count and policies select by, without constraints.
 
-    Whether a term names namespaces is searched for in the bytes, so that no pod leaves the quota scope by its size. Labels and
-    owners that are above the limit by themselves are read only of a pod that is bound or nominated.
+    O(bytes). The bytes are searched for terms that name namespaces, so that no pod leaves the quota scope by its size.
+    Labels and owners that exceed the limit by themselves are read only for a pod that is bound or nominated.
     """
     namespace, labels, affinity, _, _, _, owners, identity, limits = template
     excess = excess_bytes(size, limits)
@@ -345,9 +356,9 @@ def _large_signature(template: Template, size: int, *, counts: bool) -> PodSigna
     is_cross = _NAMES_NAMESPACES.search(affinity) is not None
     names = "\0".join((namespace, *identity[:2])).encode(errors="surrogatepass")
     key = (excess, _digest(labels, owners, b"cross" if is_cross else b"", names))
-    found = _LIVE.get(key)
-    if found is None:
-        found = _LIVE[key] = PodSignature(
+    live = _LIVE.get(key)
+    if live is None:
+        live = _LIVE[key] = PodSignature(
             shared(namespace),
             _labels(labels),
             PodAffinity(cross_namespace=True) if is_cross else NO_AFFINITY,
@@ -357,12 +368,12 @@ def _large_signature(template: Template, size: int, *, counts: bool) -> PodSigna
             service_account=shared(identity[0]),
             priority_class=shared(identity[1]),
         )
-    return found
+    return live
 
 
 def _labels(raw: bytes) -> dict[str, str]:
     parsed = parse_strings(raw, "metadata.labels")
-    return parsed if len(parsed) > SHARED_NAMES else {shared(key): shared(each) for key, each in parsed.items()}
+    return parsed if len(parsed) > SHARED_NAMES else {shared(key): shared(value) for key, value in parsed.items()}
 
 
 # -- objects other than pods
@@ -385,7 +396,7 @@ def trim_node(raw: NodeJson) -> Node:
     )
 
 
-# While a node has one of these no pod comes to it that does not ask for exactly that.
+# While a node has one of these taints, only pods that explicitly tolerate it come to the node.
 # https://kubernetes.io/docs/reference/labels-annotations-taints/
 _OUT_OF_USE: Final = frozenset({
     *("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable"),
@@ -396,37 +407,37 @@ _OUT_OF_USE: Final = frozenset({
 
 
 def _unavailable_at(spec: NodeSpecJson, status: NodeStatusJson) -> float | None:
-    """Since when a node takes no pod, by what the object says: the earliest time of what keeps pods off."""
-    found = [
-        each.time_added
-        for each in spec.taints or ()
-        if each.key in _OUT_OF_USE and each.effect in (NO_SCHEDULE, NO_EXECUTE)
+    """Since when a node takes no pod, by its object: the earliest time of anything that keeps pods off."""
+    texts = [
+        taint.time_added
+        for taint in spec.taints or ()
+        if taint.key in _OUT_OF_USE and taint.effect in (NO_SCHEDULE, NO_EXECUTE)
     ]
-    found += [
-        each.last_transition_time
-        for each in status.conditions or ()
-        if each.type == "Ready" and each.status in ("False", "Unknown")
+    texts += [
+        condition.last_transition_time
+        for condition in status.conditions or ()
+        if condition.type == "Ready" and condition.status in ("False", "Unknown")
     ]
-    if not (found or spec.unschedulable):
+    if not (texts or spec.unschedulable):
         return None
-    times = [time.timestamp() for each in found if (time := read_time(each)) is not None]
+    times = [time.timestamp() for text in texts if (time := read_time(text)) is not None]
     return min(times, default=inf)
 
 
 def trim_topology_domains(raw: TopologyDomainsJson) -> TopologyDomains:
-    """Converts what is declared of topology domains. A time in another form counts as none."""
+    """Converts declared topology domains. A time in an unknown form counts as none."""
     spec = raw.spec or TopologyDomainsSpecJson()
     excluded = tuple(
-        ExcludedDomain(each.domain, _seconds(each.until), _seconds(each.since), each.reason or "")
-        for each in spec.excluded or ()
+        ExcludedDomain(domain.domain, _seconds(domain.until), _seconds(domain.since), domain.reason or "")
+        for domain in spec.excluded or ()
     )
     name = (raw.metadata or _NO_META).name or ""
     return TopologyDomains(name, spec.topology_key, tuple(spec.domains or ()), excluded)
 
 
 def _seconds(text: str | None) -> float | None:
-    found = read_time(text)
-    return None if found is None else found.timestamp()
+    moment = read_time(text)
+    return None if moment is None else moment.timestamp()
 
 
 def trim_namespace(raw: NamespaceJson) -> Namespace:
@@ -436,7 +447,10 @@ def trim_namespace(raw: NamespaceJson) -> Namespace:
 
 
 def trim_workload(raw: WorkloadJson, kind: str) -> Workload:
-    """Converts a workload; in the core group its selector is a plain map. A selector above ``podBytes`` selects nothing."""
+    """Converts a workload. In the core group its selector is a plain map.
+
+    A selector above ``podBytes`` selects nothing.
+    """
     meta = raw.metadata or _NO_META
     selector = bytes(raw.spec.selector) if raw.spec else b""
     selector = b"" if len(selector) > DEFAULT_LIMITS.pod_bytes else selector
@@ -461,7 +475,7 @@ def trim_budget(raw: BudgetJson) -> DisruptionBudget:
 
 
 def _map_selector(raw: bytes, path: str) -> LabelSelector | None:
-    """Decodes a selector in the form of a map; None if it is absent or invalid."""
+    """Decodes a selector in the form of a map; None if it is missing or invalid."""
     if raw in (b"", b"null"):
         return None
     try:
@@ -470,7 +484,7 @@ def _map_selector(raw: bytes, path: str) -> LabelSelector | None:
         return None
 
 
-# -- what the release of groups reads: the gates of a pod, its controller, and a few of its annotations
+# -- what the release of groups reads: gates of a pod, its controller, and a few annotations
 
 
 class _GateJson(msgspec.Struct):
@@ -481,7 +495,7 @@ _GATES: Final = msgspec.json.Decoder(list[_GateJson] | None)
 
 
 def _gating(meta: MetaJson, spec: PodSpecJson) -> Gating:
-    """The gating of a pod that is gated or was released by us. Raises ``WireError``."""
+    """The gating of a pod that is gated or that we have released. Raises ``WireError``."""
     gates = bytes(spec.scheduling_gates)
     released, numbers = _annotations(bytes(meta.annotations))
     return Gating(
@@ -501,10 +515,10 @@ def _gates(raw: bytes) -> tuple[str, ...]:
 
 @cached(_GATING_BYTES, lambda raw: held_by(len(raw)))
 def _annotations(raw: bytes) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """The group of the release, and the first annotations by key whose values are numbers."""
-    found = parse_strings(raw, "metadata.annotations")
-    numbers = sorted((key, value) for key, value in found.items() if _NUMBER.fullmatch(value))[:MOST_NUMBERS]
-    released, _, _ = found.get(RELEASED_ANNOTATION, "").rpartition("@")
+    """The group of the release, and by key the first annotations whose values are numbers."""
+    annotations = parse_strings(raw, "metadata.annotations")
+    numbers = sorted((key, value) for key, value in annotations.items() if _NUMBER.fullmatch(value))[:MOST_NUMBERS]
+    released, _, _ = annotations.get(RELEASED_ANNOTATION, "").rpartition("@")
     return shared(released), tuple((shared(key), int(value)) for key, value in numbers)
 
 
@@ -512,9 +526,9 @@ _NO_QUOTA_SPEC: Final = QuotaSpecJson()
 
 
 def trim_quota(raw: QuotaJson) -> PodQuota:
-    """Converts a quota. Raises ``WireError`` naming the field, for a quota with the scope only.
+    """Converts a quota. Raises ``WireError`` naming the field, but only for a quota with the scope.
 
-    The API server has validated it. A name that pods do not use up is kept aside, and an operator or scope that is not known
+    The API server has validated it. Names that pods do not use up are kept separately. An unknown operator or scope
     matches no pod.
     """
     meta, spec = raw.metadata or _NO_META, raw.spec or _NO_QUOTA_SPEC
@@ -529,7 +543,7 @@ def trim_quota(raw: QuotaJson) -> PodQuota:
 
 
 def _quota_facts(raw: PodJson, requests: Parts, shown: Shown | None) -> QuotaFacts:
-    """What quotas read of a pod beside its signature and its requests. Called for the few pods in the scope only."""
+    """What quotas read of a pod beside its signature and its requests. Called only for the few pods in the scope."""
     if raw.metadata is None or raw.spec is None:
         return NO_FACTS
     return QuotaFacts(
@@ -542,12 +556,12 @@ def _quota_facts(raw: PodJson, requests: Parts, shown: Shown | None) -> QuotaFac
 
 
 def _quota_requests(parts: Parts) -> Resources | None:
-    """What a quota charges where it is other than what kube-scheduler counts: it takes those of the pod itself from the spec."""
+    """What a quota charges, if kube-scheduler counts otherwise: quotas read the pod's own amounts from the spec."""
     containers, init, overhead, pod_level = parts
     return summed(containers, init, overhead, pod_level.spec).now if isinstance(pod_level, Resized) else None
 
 
-# -- objects so large that they are read in steps, before the functions above find what was read
+# -- large objects, which are read in steps; the functions above then find the results
 
 
 def prepare_pod(raw: PodJson) -> Steps[None]:

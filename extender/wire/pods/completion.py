@@ -1,8 +1,10 @@
-"""Fills in what the API server fills in when a pod is created, as far as scheduling depends on it. Changes the pod in place.
+"""Fills in the fields that the API server fills in when a pod is created, if scheduling depends on them.
+
+Changes the pod.
 
 As ``SetDefaults_Pod`` and ``podStrategy.PrepareForCreate`` of Kubernetes 1.36, and the admission plugins
-DefaultTolerationSeconds and Priority. Left out is what depends on objects that the extender does not read: LimitRanges,
-RuntimeClasses, and every PriorityClass but the two of the system. A part of a wrong type stays as it is.
+DefaultTolerationSeconds and Priority. Left out are defaults from objects that the extender does not read: LimitRanges,
+RuntimeClasses, and every PriorityClass but the system's two. A part with a wrong type stays as it is.
 https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#requests-and-limits
 """
 
@@ -35,12 +37,12 @@ _SPEC: Final = {
 }
 _CONTAINERS: Final = ("containers", "initContainers")
 HUGE_PAGES: Final = "hugepages-"
-# Set by the API server alone: a pod that has one of them was created, and its label keys were merged then.
+# Only the API server sets these. A pod with one of them was created already, and its label keys were merged then.
 _OF_CREATED_PODS: Final = ("uid", "resourceVersion", "creationTimestamp")
 
 
 def complete_pod(pod: JsonObject) -> None:
-    """Completes a pod that a person gives. One that was created is not changed by it. O(size of the pod)."""
+    """Completes a given pod. A pod that was created already does not change. O(size of the pod)."""
     complete_spec(pod)
     spec = pod["spec"]
     if spec.get("priority") is None:
@@ -49,7 +51,7 @@ def complete_pod(pod: JsonObject) -> None:
 
 
 def complete_spec(pod: JsonObject) -> None:
-    """Fills in the defaults that admission webhooks see: every one but the priority and the merged label keys."""
+    """Fills in the defaults that admission webhooks see: all but the priority and merged label keys."""
     spec: JsonObject = pod.setdefault("spec", {})
     for name, value in _SPEC.items():
         spec.setdefault(name, value if not isinstance(value, dict) else dict(value))
@@ -59,13 +61,16 @@ def complete_spec(pod: JsonObject) -> None:
 
 
 def is_created(pod: JsonObject) -> bool:
-    """Whether a pod has what the API server gives it when it is created."""
+    """Whether a pod has a field that the API server sets when it creates the pod."""
     metadata = pod.get("metadata")
     return isinstance(metadata, dict) and any(metadata.get(name) for name in _OF_CREATED_PODS)
 
 
 def complete_amounts(spec: JsonObject) -> None:
-    """Requests that are missing become the limits, those of the pod (KEP-2837) the requests of its containers before."""
+    """Missing requests become the limits.
+
+    Before that, missing requests of the pod become its containers' sum (KEP-2837).
+    """
     for container in _containers(spec):
         resources = container.get("resources")
         limits = _object(resources, "limits")
@@ -95,16 +100,16 @@ def _is_of_pods(name: str) -> bool:
 
 
 def aggregated(spec: JsonObject, name: str) -> Resources:
-    """The "requests" or "limits" of all containers together; empty where one of them cannot be read."""
-    raw = [orjson.dumps(_object(each.get("resources"), name)) for each in _objects(spec.get("containers"))]
+    """The sum of "requests" or "limits" over all containers; empty if one of them cannot be read."""
+    raw = [orjson.dumps(_object(container.get("resources"), name)) for container in _objects(spec.get("containers"))]
     init = [
-        (each.get("restartPolicy") == "Always", orjson.dumps(_object(each.get("resources"), name)))
-        for each in _objects(spec.get("initContainers"))
+        (container.get("restartPolicy") == "Always", orjson.dumps(_object(container.get("resources"), name)))
+        for container in _objects(spec.get("initContainers"))
     ]
     try:
         return REQUESTS.read((tuple(raw), tuple(init), b"", b"")).now
     except WireError:
-        return NO_RESOURCES  # the pod is refused where it is checked
+        return NO_RESOURCES  # the check refuses the pod
 
 
 def _aggregated_texts(spec: JsonObject, name: str) -> dict[str, str]:
@@ -112,7 +117,7 @@ def _aggregated_texts(spec: JsonObject, name: str) -> dict[str, str]:
 
 
 def complete_ports(spec: JsonObject) -> None:
-    """The protocol of ports is TCP. Under hostNetwork each port of a container is one of the node."""
+    """The default protocol of ports is TCP. Under hostNetwork each port of a container is also a host port."""
     for container in _containers(spec):
         for port in _objects(container.get("ports")):
             port["protocol"] = port.get("protocol") or "TCP"
@@ -121,10 +126,10 @@ def complete_ports(spec: JsonObject) -> None:
 
 
 def tolerate_unready_nodes(spec: JsonObject) -> None:
-    """Adds the default tolerations where they are absent; the API server does that at updates too."""
+    """Adds the default tolerations if they are missing. The API server does that on updates too."""
     tolerations = spec.get("tolerations") or []
-    if not isinstance(tolerations, list) or not all(isinstance(each, dict) for each in tolerations):
-        return  # refused when it is checked
+    if not isinstance(tolerations, list) or not all(isinstance(toleration, dict) for toleration in tolerations):
+        return  # the check refuses it
     spec["tolerations"] = tolerations
     for key in _NOT_READY:
         if not any(toleration.get("key", "") in (key, "") for toleration in tolerations):
@@ -135,7 +140,7 @@ def tolerate_unready_nodes(spec: JsonObject) -> None:
 def merge_label_keys(pod: JsonObject, *, is_merged: bool = False) -> None:
     """Merges matchLabelKeys and mismatchLabelKeys into the selectors, as the API server does at creation.
 
-    ``is_merged``: it was done at creation, with the labels of that time, so that a key in the selector stays as it is.
+    ``is_merged``: they were merged at creation, with the labels of that time, so a key in the selector stays as it is.
     Affinity terms: KEP-3633. Topology spread: KEP-3243, in the API server since 1.34.
     """
     labels = _object(pod.get("metadata"), "labels")
@@ -157,10 +162,10 @@ def merge_label_keys(pod: JsonObject, *, is_merged: bool = False) -> None:
 def _missing(
     wanted: Iterable[tuple[str, str, str]], expressions: list[Any], *, is_merged: bool
 ) -> Iterator[JsonObject]:
-    """The requirements that a selector does not have yet. ``is_merged``: with whatever value. O(requirements)."""
+    """The requirements that a selector lacks. ``is_merged``: a requirement with any value counts. O(requirements)."""
     present: set[tuple[str, ...]] = set()
-    for each in _objects(expressions):
-        key, operator, values = each.get("key"), each.get("operator"), _texts_of(each.get("values"))
+    for expression in _objects(expressions):
+        key, operator, values = expression.get("key"), expression.get("operator"), _texts_of(expression.get("values"))
         if isinstance(key, str) and isinstance(operator, str):
             present |= {(key, operator), *((key, operator, value) for value in values[:1] if len(values) == 1)}
     for key, operator, value in wanted:
@@ -187,14 +192,14 @@ def _containers(spec: JsonObject) -> Iterator[JsonObject]:
 
 
 def _objects(value: Any) -> Iterator[JsonObject]:
-    return (each for each in value if isinstance(each, dict)) if isinstance(value, list) else iter(())
+    return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
 
 
 def _object(value: Any, name: str) -> JsonObject:
-    """The object in a field; an empty one where there is none."""
-    found = value.get(name) if isinstance(value, Mapping) else None
-    return found if isinstance(found, dict) else {}
+    """The object in a field; an empty object if there is none."""
+    field = value.get(name) if isinstance(value, Mapping) else None
+    return field if isinstance(field, dict) else {}
 
 
 def _texts_of(value: Any) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -1,7 +1,7 @@
-"""Pods that a person gives: completed, and checked as the API server checks a new pod.
+"""Pods that users give: completed, and checked as the API server checks a new pod.
 
-The errors name the field, as those of ``kubectl apply`` do. Checked is what scheduling reads, the rest of the containers, and the
-names of fields: a misspelt one is an error, because the answer would be that of a pod without it.
+Errors name the field as ``kubectl apply`` does. The checks cover what scheduling reads, the rest of the containers, and
+names of fields: a misspelt field is an error, because the answer would be about a pod without it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from extender.wire.policies.field_errors import (
 from extender.wire.policies.policy_fields import WRITTEN_FIELDS, Fields, unknown_fields
 
 NO_NAMESPACE: Final = "default"
-"""The namespace of an object that names none."""
+"""The namespace of an object without one."""
 
-_MOST_ERRORS: Final = 10  # of one object that are told
+_MOST_ERRORS: Final = 10  # reported for one object
 _LEAST_INT32: Final = -(2**31)
 _MOST_INT32: Final = 2**31 - 1
 
@@ -74,14 +74,14 @@ _POD: Final[Fields] = {**_fields("apiVersion", "kind", "status"), "metadata": _M
 
 
 def checked_pod(pod: JsonObject, path: str) -> bytes:
-    """A pod of a person as the API server would store it. Raises ``WireError`` for one that it would refuse."""
+    """A user's pod as the API server would store it. Raises ``WireError`` for a pod that it would refuse."""
     pod["metadata"]["namespace"] = pod["metadata"].get("namespace") or NO_NAMESPACE
     refuse(complete_and_check(pod), path)
     return orjson.dumps(pod)
 
 
 def refuse(errors: Sequence[FieldError], path: str) -> None:
-    """Raises ``WireError`` with the first errors, if there are any. ``path``: where the object stands."""
+    """Raises ``WireError`` with the first errors, if there are any. ``path``: the position of the object."""
     if errors:
         first, *others = errors[:_MOST_ERRORS]
         more = [f"and {len(errors) - _MOST_ERRORS} more errors"] if len(errors) > _MOST_ERRORS else []
@@ -92,53 +92,53 @@ def refuse(errors: Sequence[FieldError], path: str) -> None:
 def complete_and_check(pod: JsonObject) -> tuple[FieldError, ...]:
     """Completes a pod in place, and returns why the API server would refuse it. O(size of the pod).
 
-    As there, what cannot be decoded is told alone: values of a wrong type, else unknown fields. A pod that was created before is
-    not checked for label keys that its selectors have, because they were merged into them then.
+    As in the API server, what cannot be decoded is reported alone: values of a wrong type, else unknown fields. For a
+    pod that was created before, a label key may also stand in the selector, because it was merged into it then.
     """
-    found = Problems()
+    problems = Problems()
     unknown = [
         FieldError(path.removeprefix("."), ErrorType.FORBIDDEN, "unknown field")
         for path in unknown_fields(pod, _POD, "")
     ]
     for name in ("metadata", "spec"):
-        pod[name] = found.read_object(pod.get(name), name)
+        pod[name] = problems.read_object(pod.get(name), name)
     metadata, spec = pod["metadata"], pod["spec"]
     if not is_created(pod):
-        _check_merged_keys(found, spec, found.read_object(metadata.get("labels"), "metadata.labels"))
+        _check_merged_keys(problems, spec, problems.read_object(metadata.get("labels"), "metadata.labels"))
     complete_pod(pod)
-    _check_metadata(found, metadata)
-    found.errors += spec_errors(spec)
-    check_containers(found, spec)
-    errors = merged(found.errors)
+    _check_metadata(problems, metadata)
+    problems.errors += spec_errors(spec)
+    check_containers(problems, spec)
+    errors = merged(problems.errors)
     return tuple(unknown) if unknown and not any(map(_is_of_a_type, errors)) else errors
 
 
 def scheduling_errors(pod: JsonObject) -> tuple[FieldError, ...]:
-    """Why the API server would not store a pod as it stands, by the fields that scheduling reads and their names."""
-    found = Problems()
-    spec = found.read_object(pod.get("spec"), "spec")
+    """Why the API server would not store a pod as it stands; by fields that scheduling reads and their names."""
+    problems = Problems()
+    spec = problems.read_object(pod.get("spec"), "spec")
     parts = {name: spec[name] for name in WRITTEN_FIELDS if name in spec}
     unknown = unknown_fields(parts, WRITTEN_FIELDS, "spec")
-    found.errors += [FieldError(path, ErrorType.FORBIDDEN, "unknown field") for path in unknown]
-    return merged(found.errors + spec_errors(spec))
+    problems.errors += [FieldError(path, ErrorType.FORBIDDEN, "unknown field") for path in unknown]
+    return merged(problems.errors + spec_errors(spec))
 
 
 def spec_errors(spec: JsonObject) -> list[FieldError]:
-    """The errors of what scheduling reads of a new pod, without its containers."""
-    found = Problems()
-    check_pod(found, {}, spec)
-    found.read_number(spec.get("priority"), "spec.priority", _LEAST_INT32, _MOST_INT32)
-    found.read_choice(spec.get("restartPolicy"), "spec.restartPolicy", ("Always", "OnFailure", "Never"))
-    found.read_choice(spec.get("preemptionPolicy"), "spec.preemptionPolicy", ("PreemptLowerPriority", "Never"))
+    """The errors of a new pod in what scheduling reads, without its containers."""
+    problems = Problems()
+    check_pod(problems, {}, spec)
+    problems.read_number(spec.get("priority"), "spec.priority", _LEAST_INT32, _MOST_INT32)
+    problems.read_choice(spec.get("restartPolicy"), "spec.restartPolicy", ("Always", "OnFailure", "Never"))
+    problems.read_choice(spec.get("preemptionPolicy"), "spec.preemptionPolicy", ("PreemptLowerPriority", "Never"))
     for name in ("schedulerName", "priorityClassName", "serviceAccountName"):
-        found.read_text(spec.get(name), f"spec.{name}")
+        problems.read_text(spec.get(name), f"spec.{name}")
     if spec.get("schedulingGates") and spec.get("nodeName"):
-        found.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
-    return found.errors
+        problems.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+    return problems.errors
 
 
 def merged(errors: Iterable[FieldError]) -> tuple[FieldError, ...]:
-    """Each error once. Those of a wrong type alone, where there are any: the API server cannot decode such a pod to check the rest."""
+    """Each error once. Errors of a wrong type hide all others, because the API server cannot decode such a pod."""
     known = tuple(dict.fromkeys(errors))
     return tuple(filter(_is_of_a_type, known)) or known
 
@@ -147,19 +147,19 @@ def _is_of_a_type(error: FieldError) -> bool:
     return error.type is ErrorType.TYPE_INVALID
 
 
-def _check_metadata(found: Problems, metadata: JsonObject) -> None:
-    name, namespace = (found.read_text(metadata.get(each), f"metadata.{each}") for each in ("name", "namespace"))
+def _check_metadata(problems: Problems, metadata: JsonObject) -> None:
+    name, namespace = (problems.read_text(metadata.get(field), f"metadata.{field}") for field in ("name", "namespace"))
     if name:
-        check_subdomain(found, name, "metadata.name")
+        check_subdomain(problems, name, "metadata.name")
     if namespace:
-        check_namespace(found, namespace, "metadata.namespace")
-    check_labels(found, metadata.get("labels"), "metadata.labels")
-    found.read_strings(metadata.get("annotations"), "metadata.annotations")
-    check_owners(found, metadata.get("ownerReferences"), "metadata.ownerReferences")
+        check_namespace(problems, namespace, "metadata.namespace")
+    check_labels(problems, metadata.get("labels"), "metadata.labels")
+    problems.read_strings(metadata.get("annotations"), "metadata.annotations")
+    check_owners(problems, metadata.get("ownerReferences"), "metadata.ownerReferences")
 
 
-def _check_merged_keys(found: Problems, spec: JsonObject, labels: JsonObject) -> None:
-    """A key of matchLabelKeys may stand in the selector beside it once: as what the API server merges into that."""
+def _check_merged_keys(problems: Problems, spec: JsonObject, labels: JsonObject) -> None:
+    """A key of matchLabelKeys may also be in the selector, once: as the API server merges it into the selector."""
     for owner, at in label_key_owners(spec):
         keys, selector = owner.get("matchLabelKeys"), owner.get("labelSelector")
         if not isinstance(keys, list) or not isinstance(selector, dict):
@@ -170,13 +170,15 @@ def _check_merged_keys(found: Problems, spec: JsonObject, labels: JsonObject) ->
         for key in [*_expression_keys(selector), *(key for key in numbers if key in labels)]:
             if key in numbers and key in seen:
                 text = "exists in both matchLabelKeys and labelSelector"
-                found.invalid(f"{at}.matchLabelKeys[{numbers[key]}]", key, text)
+                problems.invalid(f"{at}.matchLabelKeys[{numbers[key]}]", key, text)
             seen.add(key)
 
 
 def _expression_keys(selector: JsonObject) -> list[str]:
     expressions = selector.get("matchExpressions")
     listed = (
-        [each.get("key") for each in expressions if isinstance(each, dict)] if isinstance(expressions, list) else []
+        [expression.get("key") for expression in expressions if isinstance(expression, dict)]
+        if isinstance(expressions, list)
+        else []
     )
     return [key for key in listed if isinstance(key, str)]

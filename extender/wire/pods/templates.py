@@ -1,4 +1,4 @@
-"""The pods that a controller makes from the template of a workload: names, labels, owners and tolerations as it sets them.
+"""The pods that a controller makes from a workload's template, with the names, labels, owners that it sets.
 
 https://kubernetes.io/docs/concepts/workloads/controllers/
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 from extender.model.policies import JsonObject
 
 TRIAL_HASH: Final = "0000000000"
-"""The pod-template-hash of a pod that no controller has made."""
+"""The pod-template-hash of pods that no controller has made."""
 
 _OWNERS: Final = {"Deployment": ("apps/v1", "ReplicaSet"), "CronJob": ("batch/v1", "Job")}
 _HASHED: Final = ("Deployment", "ReplicaSet")
@@ -26,14 +26,14 @@ _DAEMON_TOLERATIONS: Final = (
 
 
 def pod_of(workload: JsonObject, template: JsonObject, number: int = 0) -> JsonObject:
-    """A pod of a template, the first of its controller or one of its later ones.
+    """A pod of a template: the controller's first, or a later one.
 
-    Parts of a wrong type stay as they are, and are refused where it is checked.
+    Parts with a wrong type stay as they are. The check refuses them.
     """
     kind, name = str(workload.get("kind")), str(workload["metadata"].get("name") or "")
     ordinal = _first_ordinal(workload) + number
-    given = template.get("metadata")
-    metadata: JsonObject = deepcopy(given) if isinstance(given, dict) else {}
+    template_metadata = template.get("metadata")
+    metadata: JsonObject = deepcopy(template_metadata) if isinstance(template_metadata, dict) else {}
     metadata["namespace"] = workload["metadata"].get("namespace")
     metadata |= {"name": f"{name}-{ordinal}"} if kind == "StatefulSet" else {"generateName": f"{name}-"}
     version, owner_kind = _OWNERS.get(kind, (str(workload.get("apiVersion")), kind))
@@ -51,7 +51,7 @@ def pod_of(workload: JsonObject, template: JsonObject, number: int = 0) -> JsonO
 
 
 def has_own_labels(workload: JsonObject) -> bool:
-    """Whether each pod of a controller has labels of its own."""
+    """Whether each pod of a controller has different labels."""
     return workload.get("kind") == "StatefulSet" or _is_indexed(workload)
 
 
@@ -60,11 +60,11 @@ def _is_indexed(workload: JsonObject) -> bool:
 
 
 def _job_spec(workload: JsonObject) -> JsonObject:
-    """The spec that says how many pods are made; an empty one where it is missing."""
+    """The spec with the number of pods; empty if it is missing."""
     spec = workload.get("spec")
     job = spec.get("jobTemplate") if isinstance(spec, dict) else None
-    found = job.get("spec") if isinstance(job, dict) else spec
-    return found if isinstance(found, dict) else {}
+    job_spec = job.get("spec") if isinstance(job, dict) else spec
+    return job_spec if isinstance(job_spec, dict) else {}
 
 
 def _first_ordinal(workload: JsonObject) -> int:
@@ -73,19 +73,29 @@ def _first_ordinal(workload: JsonObject) -> int:
 
 
 def _claim_volumes(spec: JsonObject, workload: JsonObject, pod: str) -> None:
-    """Adds the volumes of volumeClaimTemplates, each a claim of the pod's own, in place of those of the same name."""
+    """Adds the volumes of volumeClaimTemplates: each is a claim of this pod, and replaces a volume of the same name."""
     claims = _job_spec(workload).get("volumeClaimTemplates")
-    metadata = [each.get("metadata") for each in claims if isinstance(each, dict)] if isinstance(claims, list) else []
-    names = [str(each["name"]) for each in metadata if isinstance(each, dict) and each.get("name")]
-    given = spec.get("volumes")
-    if names and (isinstance(given, list) or given is None):
-        others = [each for each in given or () if not isinstance(each, dict) or each.get("name") not in names]
+    metadata = (
+        [claim.get("metadata") for claim in claims if isinstance(claim, dict)] if isinstance(claims, list) else []
+    )
+    names = [
+        str(claim_metadata["name"])
+        for claim_metadata in metadata
+        if isinstance(claim_metadata, dict) and claim_metadata.get("name")
+    ]
+    template_volumes = spec.get("volumes")
+    if names and (isinstance(template_volumes, list) or template_volumes is None):
+        others = [
+            volume
+            for volume in template_volumes or ()
+            if not isinstance(volume, dict) or volume.get("name") not in names
+        ]
         added = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-{pod}"}} for name in names]
         spec["volumes"] = [*others, *added]
 
 
 def _labels(kind: str, name: str, workload: JsonObject, ordinal: int) -> JsonObject:
-    """What the controller adds to the labels of the template."""
+    """The labels that the controller adds to the template's labels."""
     if kind in _HASHED and "pod-template-hash" not in (workload["metadata"].get("labels") or {}):
         return {"pod-template-hash": TRIAL_HASH}
     if kind == "StatefulSet":
@@ -106,13 +116,19 @@ def _tolerate_as_daemon(spec: JsonObject) -> None:
     if spec.get("hostNetwork") is True:
         key = "node.kubernetes.io/network-unavailable"
         added.append({"key": key, "operator": "Exists", "effect": "NoSchedule"})
-    given = spec.get("tolerations")
-    if isinstance(given, list) or given is None:
-        spec["tolerations"] = [*(given or ()), *(each for each in added if each not in (given or ()))]
+    tolerations = spec.get("tolerations")
+    if isinstance(tolerations, list) or tolerations is None:
+        spec["tolerations"] = [
+            *(tolerations or ()),
+            *(toleration for toleration in added if toleration not in (tolerations or ())),
+        ]
 
 
 def pods_at_once(workload: JsonObject) -> int:
-    """How many pods a controller makes of one template at a time; 1 of a DaemonSet for each node, and where no number is given."""
+    """How many pods of a template a controller makes at a time.
+
+    1 without a number, and for a DaemonSet (on each node).
+    """
     spec = _job_spec(workload)
     if "parallelism" in spec or "completions" in spec:
         most = _number(spec.get("parallelism"), 1)

@@ -1,6 +1,6 @@
-"""Workloads that people give: the pods that their controllers make, and the selector that default constraints read.
+"""Workloads that users give: the pods that their controllers make, and the selector that default constraints read.
 
-A field that is misspelt or of a wrong type is an error, because the answer would be about other pods.
+A misspelt field, or one of a wrong type, is an error, because the answer would be about other pods.
 https://kubernetes.io/docs/concepts/workloads/controllers/
 """
 
@@ -64,7 +64,7 @@ GROUPS: Final = {
 
 
 class _Template(NamedTuple):
-    """The template of a workload, and where it stands in it; ``spec``: the one that says how many pods are made."""
+    """The template of a workload and its path. ``spec``: the spec with the number of pods."""
 
     value: JsonObject
     path: str
@@ -78,9 +78,9 @@ def has_template(workload: JsonObject) -> bool:
 
 
 def read_workload(workload: JsonObject, path: str, kinds: Kinds, most: int) -> GivenWorkload:
-    """A workload with a name and a namespace. ``most``: so many pods may still be made.
+    """A workload with a name and a namespace. ``most``: how many more pods may be made.
 
-    Raises ``WireError`` naming the field; where the API server would refuse a pod, when that is made.
+    Raises ``WireError`` naming the field. If the API server would refuse a pod, the error comes when the pod is made.
     """
     kind, metadata = str(workload["kind"]), workload["metadata"]
     template = _template_of(workload)
@@ -120,15 +120,15 @@ def _template_of(workload: JsonObject) -> _Template | None:
 
 
 def _errors(workload: JsonObject, kind: str, template: _Template) -> list[FieldError]:
-    found, spec, path = Problems(), template.spec, template.spec_path
-    found.errors += _unknown(workload["spec"], "spec", kind)
+    problems, spec, path = Problems(), template.spec, template.spec_path
+    problems.errors += _unknown(workload["spec"], "spec", kind)
     if kind == "CronJob":
-        found.errors += _unknown(spec, path, "Job")
+        problems.errors += _unknown(spec, path, "Job")
     for name in _NUMBERS:
-        found.read_number(spec.get(name), f"{path}.{name}", 0, _MOST_INT32)
+        problems.read_number(spec.get(name), f"{path}.{name}", 0, _MOST_INT32)
     if kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet") and spec.get("selector") is not None:
-        _check_selector(found, spec["selector"], template.value)
-    return found.errors
+        _check_selector(problems, spec["selector"], template.value)
+    return problems.errors
 
 
 def _unknown(spec: JsonObject, path: str, kind: str) -> Iterator[FieldError]:
@@ -136,17 +136,17 @@ def _unknown(spec: JsonObject, path: str, kind: str) -> Iterator[FieldError]:
     return (FieldError(f"{path}.{name[:_LONGEST_NAME]}", ErrorType.FORBIDDEN, "unknown field") for name in names)
 
 
-def _check_selector(found: Problems, selector: Any, template: JsonObject) -> None:
-    """The selector of a controller has to select its own pods."""
-    known = len(found.errors)
-    check_label_selector(found, selector, "spec.selector")
-    metadata = found.read_object(template.get("metadata"), "spec.template.metadata")
+def _check_selector(problems: Problems, selector: Any, template: JsonObject) -> None:
+    """The selector of a controller must select its own pods."""
+    known = len(problems.errors)
+    check_label_selector(problems, selector, "spec.selector")
+    metadata = problems.read_object(template.get("metadata"), "spec.template.metadata")
     labels = metadata.get("labels") or {}
-    if len(found.errors) > known or not isinstance(labels, dict):
+    if len(problems.errors) > known or not isinstance(labels, dict):
         return
     parsed = parse_label_selector(orjson.dumps(selector), "spec.selector")
     if parsed is None or not parsed.matches({key: str(value) for key, value in labels.items()}):
-        found.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+        problems.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 
 
 def _is_suspended(workload: JsonObject, template: _Template) -> bool:
@@ -154,9 +154,9 @@ def _is_suspended(workload: JsonObject, template: _Template) -> bool:
 
 
 def _pods(workload: JsonObject, template: _Template, count: int, path: str, pods: Kind[Any]) -> Iterator[Pod]:
-    """The pods of a controller. Their names are made up where the controller would generate them.
+    """The pods of a controller. Where the controller would generate names, they are made up.
 
-    20 µs for each after the first where all are equal but for the name, else 150 µs.
+    After the first, 20 µs each if they differ only in their name, else 150 µs.
     """
     first: Pod | None = None
     is_equal = not has_own_labels(workload)
@@ -173,7 +173,7 @@ def _pods(workload: JsonObject, template: _Template, count: int, path: str, pods
 
 
 def _selector(workload: JsonObject, kind: str, kinds: Kinds) -> Workload | None:
-    """What default constraints read of the owner of the pods; for a Deployment that is its ReplicaSet. None where they read nothing."""
+    """What default constraints read of the pods' owner (of a Deployment: its ReplicaSet). None if they read nothing."""
     spec = workload["spec"]
     selector = spec.get("selector") if isinstance(spec.get("selector"), dict) else None
     owner = kind
@@ -185,5 +185,5 @@ def _selector(workload: JsonObject, kind: str, kinds: Kinds) -> Workload | None:
     if owner not in _SELECTING or selector is None or known is None:
         return None
     metadata = {name: workload["metadata"][name] for name in ("name", "namespace")}
-    found: Workload = known.decode_object(orjson.dumps({"metadata": metadata, "spec": {"selector": selector}}))
-    return found
+    decoded: Workload = known.decode_object(orjson.dumps({"metadata": metadata, "spec": {"selector": selector}}))
+    return decoded

@@ -1,10 +1,12 @@
 """The format of a recording: one JSON object on each line, in the order in which things happened.
 
-A line ``start`` begins a part that can be replayed on its own: it has the format's number, the version and the settings.
-After it come the changes that make an empty index equal to the recorded one, then questions with their answers, and the
-changes between them. Pods refer to signatures by number, as the replicas of a workload share one, and questions to the
-names of nodes, in runs of numbers: kube-scheduler asks about thousands of nodes in nearly the same order each time. Objects
-are recorded as decisions read them, not as the API server has them.
+A line ``start`` begins a part that can be replayed on its own. It has the format's number, the version and the
+settings. Then come the changes that make an empty index equal to the recorded one, then questions with their answers,
+and the changes between them.
+
+Pods refer to signatures by number, because the replicas of a workload share one. Questions refer to names of nodes, in
+runs of numbers, because kube-scheduler asks about thousands of nodes in nearly the same order each time. Objects are
+recorded as decisions read them, not as in the API server.
 """
 
 from __future__ import annotations
@@ -56,17 +58,20 @@ from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
 from extender.wire.objects.kinds import policies_within
 
 _DIGEST_BYTES: Final = 8
-_ERROR: Final = "error"  # for the text of an error in a redacted recording
+_ERROR: Final = "error"  # replaces the text of an error in a redacted recording
 _FAILED: Final = ("FailedNodes", "FailedAndUnresolvableNodes")
 _REASON_TEXTS: Final = frozenset(reason.text for reason in Reason)
 
 
 class RecordedAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What was answered, in a form that two runs can be compared by.
+    """An answer in a form in which two runs can be compared.
 
-    ``passed`` are the names of nodes that passed filter, best first. ``reasons`` are the labels of why nodes were rejected,
-    ``digest`` is a hash of the rejection texts of all nodes. ``plan``: the node of a preemption and then the UIDs of its
-    victims. ``scores`` by node are those of prioritize, ``victims`` the UIDs by node of the candidates that preempt answers.
+    - ``passed``: names of nodes that passed filter, best first
+    - ``reasons``: labels of the reasons of rejected nodes
+    - ``digest``: a hash of the rejection texts of all nodes
+    - ``plan``: the node of a preemption, then the UIDs of its victims
+    - ``scores``: of prioritize, by node
+    - ``victims``: of preempt, for each candidate node the UIDs of its victims
     """
 
     passed: tuple[str, ...] = ()
@@ -79,9 +84,9 @@ class RecordedAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 def filter_answer(result: FilterResult, plan: PreemptionPlan | None, *, redacted: bool = False) -> RecordedAnswer:
-    """What a filter result is compared by. O(rejected nodes).
+    """The comparable form of a filter result. O(rejected nodes).
 
-    ``redacted``: the texts may have names and are not comparable, so nodes are counted by reason instead.
+    ``redacted``: texts may contain names and are not comparable, so nodes are counted by reason instead.
     """
     reasons = tuple(sorted(reason.label for reason in result.reasons))
     if redacted:
@@ -91,26 +96,26 @@ def filter_answer(result: FilterResult, plan: PreemptionPlan | None, *, redacted
     return RecordedAnswer(tuple(result.passed), reasons, result.error, digest, _planned(plan))
 
 
-def _digest(found: object) -> str:
-    body = orjson.dumps(found, option=orjson.OPT_SORT_KEYS)
+def _digest(answer: object) -> str:
+    body = orjson.dumps(answer, option=orjson.OPT_SORT_KEYS)
     return blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def _nodes_by_reason(result: FilterResult) -> dict[str, int]:
-    """How many nodes have each text of a reason; all other texts are one."""
+    """How many nodes have each text of a reason. All other texts count as one."""
     failed = orjson.loads(encode_filter(result))
     texts = [text for name in _FAILED for text in (failed.get(name) or {}).values()]
     return Counter(text if text in _REASON_TEXTS else "" for text in texts)
 
 
 def preemption_answer(candidates: Sequence[Candidate], plan: PreemptionPlan | None) -> RecordedAnswer:
-    """What an answer of preempt is compared by. O(victims)."""
-    victims = {each.node: tuple(victim.uid for victim in each.victims) for each in candidates}
+    """The comparable form of a preempt answer. O(victims)."""
+    victims = {candidate.node: tuple(victim.uid for victim in candidate.victims) for candidate in candidates}
     return RecordedAnswer(plan=_planned(plan), victims=victims)
 
 
 def _planned(plan: PreemptionPlan | None) -> tuple[str, ...]:
-    return () if plan is None else (plan.node, *(each.uid for each in plan.victims))
+    return () if plan is None else (plan.node, *(victim.uid for victim in plan.victims))
 
 
 FORMAT: Final = 1
@@ -118,7 +123,7 @@ Verb = Literal["filter", "prioritize", "preempt"]
 
 
 class Start(Struct, frozen=True, tag="start", rename="camel"):
-    """Begins a part. ``settings`` is the document of them, ``time`` in seconds of the Unix epoch.
+    """Begins a part. ``settings``: as a document. ``time``: seconds of the Unix epoch.
 
     ``redacted``: names are pseudonyms (`wire/recordings/redaction.py`), and answers are compared without texts.
     """
@@ -131,10 +136,10 @@ class Start(Struct, frozen=True, tag="start", rename="camel"):
 
 
 class Question(Struct, frozen=True):
-    """A question and its answer. ``pod`` is the UID if the pod is as the index has it.
+    """A question and its answer. ``pod`` is the UID if the pod equals the pod in the index.
 
-    ``nodes`` is set where the request brought its own nodes, else ``names``; preempt has ``candidates`` instead. ``seed`` and
-    ``avoid`` as in `FilterVerb.decide`.
+    ``nodes`` is set if the request contained its own nodes, else ``names``. Preempt has ``candidates`` instead.
+    ``seed`` and ``avoid``: as in `FilterVerb.decide`.
     """
 
     verb: Verb
@@ -151,16 +156,16 @@ Entry = Start | Change | Question
 
 
 def args_of(question: Question, pod: Pod) -> ExtenderArgs:
-    """The question as filter and prioritize take it."""
+    """The question in the form that filter and prioritize read."""
     if question.nodes is not None:
         return ExtenderArgs(pod, nodes=list(question.nodes))
     return ExtenderArgs(pod, node_names=list(question.names))
 
 
-# What is not recorded of a signature: it belongs to effective pods, which are made anew by each decision.
+# Not recorded of a signature, because it belongs to effective pods, which each decision makes anew.
 _UNRECORDED: Final = ("enforced", "shown")
-_PARTS: Final = [each for each in dataclasses.fields(PodSignature) if each.name not in _UNRECORDED]
-_NAMES: Final = [each.name for each in _PARTS]
+_PARTS: Final = [part for part in dataclasses.fields(PodSignature) if part.name not in _UNRECORDED]
+_NAMES: Final = [part.name for part in _PARTS]
 
 
 def _default(part: dataclasses.Field[Any]) -> Any:
@@ -169,19 +174,19 @@ def _default(part: dataclasses.Field[Any]) -> Any:
     return msgspec.NODEFAULT if part.default is dataclasses.MISSING else part.default
 
 
-# Derived from the model, so that a new field of it is recorded without a change here.
+# Derived from the model, so that a new field of a model class is recorded without a change here.
 _HINTS: Final = get_type_hints(PodSignature)
 _SignatureJson: Final = msgspec.defstruct(
     "_SignatureJson",
-    [(each.name, _HINTS[each.name], _default(each)) for each in _PARTS],
+    [(part.name, _HINTS[part.name], _default(part)) for part in _PARTS],
     omit_defaults=True,
     kw_only=True,
 )
 _POD_FIELDS: Final = msgspec.structs.fields(Pod)
-_POD_NAMES: Final = [each.name for each in _POD_FIELDS if each.name != "signature"]
+_POD_NAMES: Final = [part.name for part in _POD_FIELDS if part.name != "signature"]
 _PodJson: Final = msgspec.defstruct(
     "_PodJson",
-    [(each.name, int if each.name == "signature" else each.type, each.default) for each in _POD_FIELDS],
+    [(part.name, int if part.name == "signature" else part.type, part.default) for part in _POD_FIELDS],
     omit_defaults=True,
     kw_only=True,
 )
@@ -193,7 +198,7 @@ class _SignatureLine(Struct, tag="signature"):
 
 
 class _NodeNamesLine(Struct, tag="nodeNames"):
-    """Names that come after those of earlier lines; the first of a part has the number 0."""
+    """Names that follow those of earlier lines. The first name of a part has the number 0."""
 
     names: list[str]
 
@@ -236,8 +241,8 @@ class _QuestionLine(Struct, tag="question", omit_defaults=True):
     answer: RecordedAnswer
     uid: str = ""
     pod: Any = None
-    runs: Sequence[int] = ()  # of the names asked about: the first number and how many, the next first number, ...
-    passed: Sequence[int] = ()  # the same of those in the answer
+    runs: Sequence[int] = ()  # of the requested names: first number, how many, next first number, ...
+    passed: Sequence[int] = ()  # runs of the passed names
     nodes: Sequence[Node] | None = None
     candidates: Sequence[Candidate] = ()
     seed: int = 0
@@ -257,22 +262,22 @@ _Line = (
 )
 _QUESTION_NAMES: Final = [name for name in Question.__struct_fields__ if name not in ("pod", "names", "answer")]
 _PLAIN_KINDS: Final[dict[str, type[Any]]] = {
-    each.__name__: each
-    for each in (Node, Namespace, Workload, DisruptionBudget, PodQuota, GroupPlacement, TopologyDomains)
+    kind.__name__: kind
+    for kind in (Node, Namespace, Workload, DisruptionBudget, PodQuota, GroupPlacement, TopologyDomains)
 }
 _PLAIN_CLAIMS: Final[dict[str, type[Any]]] = {
-    each.__name__: each
-    for each in (AssumptionEnd, NominationRelease, NominationEnd, Reservation, ReservationEnd, DomainTimes)
+    kind.__name__: kind
+    for kind in (AssumptionEnd, NominationRelease, NominationEnd, Reservation, ReservationEnd, DomainTimes)
 }
 _POD: Final = "Pod"
 _POLICY: Final = "Policy"
-# Whose fields a line may have, for a redaction.
+# The classes whose fields a line may have; for redaction.
 LINE_TYPES: Final[tuple[Any, ...]] = (_Line, _PodJson)
 OBJECT_AND_CLAIM_TYPES: Final = (*_PLAIN_KINDS.values(), *_PLAIN_CLAIMS.values())
 
 
 def _no_index(value: object) -> None:
-    """What the model derives from other fields is not recorded."""
+    """Refuses values that the model derives from other fields: they are not recorded."""
     if not isinstance(value, TermIndex):
         raise TypeError(f"cannot record a {type(value).__name__}")
 
@@ -280,7 +285,7 @@ def _no_index(value: object) -> None:
 class RecordingEncoder:
     """Encodes entries of one part as lines. Knows which signatures the part has already.
 
-    ``redact`` is applied to each line, without its end; None keeps lines as they are.
+    ``redact`` is applied to each line, without its end. None keeps lines as they are.
     """
 
     def __init__(self, redact: Callable[[bytes], bytes] | None = None) -> None:
@@ -291,7 +296,7 @@ class RecordingEncoder:
         self._nodes: dict[str, int] = {}
 
     def encode(self, entry: Entry) -> bytes:
-        """One line, and before it that of a signature that is new. Each ends with a newline. O(size)."""
+        """One line; before it the line of a new signature. Each ends with a newline. O(size)."""
         lines: list[bytes] = []
         if isinstance(entry, Start):
             self._numbers.clear()
@@ -331,7 +336,7 @@ class RecordingEncoder:
         return _ObjectLine(type(obj).__name__, Raw(self._encode(obj)), change.is_deleted)
 
     def _runs(self, names: Sequence[str], lines: list[bytes]) -> list[int]:
-        """The names by their numbers. O(names): 0.3 ms for 5,000."""
+        """The names as runs of their numbers. O(names): 0.3 ms for 5,000."""
         numbers = self._nodes
         new = [name for name in dict.fromkeys(names) if name not in numbers]
         if new:
@@ -362,10 +367,13 @@ class RecordingEncoder:
 
 
 class RecordingDecoder:
-    """Decodes the lines of a recording, in order. Policies are read within ``limits``; ``adapt`` is applied to each signature."""
+    """Decodes the lines of a recording, in order. Policies are read within ``limits``.
+
+    ``adapt`` is applied to each signature.
+    """
 
     def __init__(
-        self, limits: ConstraintLimits, adapt: Callable[[PodSignature], PodSignature] = lambda found: found
+        self, limits: ConstraintLimits, adapt: Callable[[PodSignature], PodSignature] = lambda signature: signature
     ) -> None:
         self.limits = limits
         self._adapt = adapt
@@ -377,21 +385,21 @@ class RecordingDecoder:
         self._has_begun = False
 
     def decode(self, line: bytes) -> Iterator[Entry]:
-        """The entry of a line; nothing for a line that others refer to. Raises ``WireError``."""
+        """The entry of a line; nothing for a line that other lines refer to. Raises ``WireError``."""
         try:
-            found = self._lines.decode(line)
-            if isinstance(found, Start):
-                self._begin(found)
+            entry = self._lines.decode(line)
+            if isinstance(entry, Start):
+                self._begin(entry)
             elif not self._has_begun:
                 raise WireError("type", 'expected "start" first')
-            if isinstance(found, _SignatureLine):
-                parts = {name: getattr(found.signature, name) for name in _NAMES}
-                self._signatures[found.id] = self._adapt(PodSignature(**parts))
+            if isinstance(entry, _SignatureLine):
+                parts = {name: getattr(entry.signature, name) for name in _NAMES}
+                self._signatures[entry.id] = self._adapt(PodSignature(**parts))
                 return
-            if isinstance(found, _NodeNamesLine):
-                self._nodes += found.names
+            if isinstance(entry, _NodeNamesLine):
+                self._nodes += entry.names
                 return
-            yield self._entry(found)
+            yield self._entry(entry)
         except UNREADABLE as error:
             raise from_msgspec(error) from None
 
@@ -436,8 +444,8 @@ class RecordingDecoder:
     def _plain_claim(self, line: _ClaimLine) -> Change:
         if line.kind not in _PLAIN_CLAIMS:
             raise WireError("kind", f'"{line.kind}" is unknown')
-        found: Change = self._plain[line.kind].decode(line.claim)
-        return found
+        change: Change = self._plain[line.kind].decode(line.claim)
+        return change
 
     def _object(self, line: _ObjectLine) -> Object:
         if line.kind == _POD:
@@ -448,15 +456,15 @@ class RecordingDecoder:
             return kind.decode_object(bytes(line.object))
         if line.kind not in _PLAIN_KINDS:
             raise WireError("kind", f'"{line.kind}" is unknown')
-        found: Object = self._plain[line.kind].decode(line.object)
-        return found
+        obj: Object = self._plain[line.kind].decode(line.object)
+        return obj
 
     def _pod(self, raw: Any) -> Pod:
         signature = self._signature(raw.signature)
         return Pod(signature=signature, **{name: getattr(raw, name) for name in _POD_NAMES})
 
     def _signature(self, number: int) -> PodSignature:
-        found = self._signatures.get(number)
-        if found is None:
+        signature = self._signatures.get(number)
+        if signature is None:
             raise WireError("signature", f"no line has the signature {number}")
-        return found
+        return signature

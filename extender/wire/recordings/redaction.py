@@ -1,18 +1,19 @@
 """Replaces the names in a recording by pseudonyms, so that a replay still gives the same answers.
 
-Every text of a line is replaced, unless it is one of `WORDS`, a time, or an amount. Equal texts become equal pseudonyms wherever they stand, so that selectors, affinity and policies match what they matched. The
-pseudonym of a text is a keyed hash (HMAC) of it: with another key it is another one, and without the key it cannot be tried
-out which name it stands for.
+Every text of a line is replaced, unless it is one of `WORDS`, a time, or an amount. Equal texts become equal pseudonyms
+everywhere, so that selectors, affinity and policies still match. The pseudonym of a text is its keyed hash (HMAC). With
+another key it differs, and without the key it cannot be tested which name it stands for.
 
-What a decision reads of a text beyond that is kept:
+Other properties of a text that decisions read are kept:
 
-- whole numbers in labels of nodes stay as they are, as Gt and Lt compare them;
-- a label key, a pair such as ``namespace/name`` and a prefix such as ``requests.`` is replaced part by part;
-- a pseudonym is a valid name, or a valid label value, exactly if the text is one, as policies are validated again;
-- policies of one priority apply in the order of their names, so their pseudonyms begin with a number that keeps the order;
-- what the model keeps sorted is sorted again.
+- whole numbers in labels of nodes stay, because Gt and Lt compare them;
+- a label key, a pair such as ``namespace/name`` and a prefix such as ``requests.`` are replaced part by part;
+- a pseudonym is a valid name, or a valid label value, exactly if the text is one, because policies are validated again;
+- policies of one priority apply in the order of their names, so their pseudonyms begin with a number that keeps the
+  order;
+- lists that the model keeps sorted are sorted again.
 
-The number of bytes of a name is not kept. So a pod within some percent of a limit of bytes may be decided otherwise.
+The number of bytes of a name is not kept. So a pod within some percent of a limit of bytes may be decided differently.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ _TYPES: Final = (
     Settings,
 )
 _CONSTANTS: Final[tuple[type[StrEnum], ...]] = (Operator, release.GroupPhase, policies.ConflictPolicy)
-# The words that stay: names of fields, derived from the types that are recorded and decoded and from the declaration of a policy,
-# constants of the Kubernetes API, and well-known labels. A word that is missing here costs a difference in a replay, and never shows a name.
-# Of objects, and of the annotation that records what was injected.
+# The words that stay: field names of the recorded and decoded types and of the declaration of a policy, constants of the
+# Kubernetes API, and well-known labels. A word that is missing here may make a replay differ. It never reveals a name.
+# Of objects, and of the annotation that records what was injected:
 _POLICY_WORDS: Final = """
     apiVersion kind metadata name namespace generation spec
     policies created terms before after policy fields lists wereFields wasNodeSelector wereConstraints
@@ -89,11 +90,11 @@ _LABEL_PREFIXES: Final = """
 
 
 def _words() -> Iterator[str]:
-    yield from (each.__name__ for each in OBJECT_AND_CLAIM_TYPES)
+    yield from (kind.__name__ for kind in OBJECT_AND_CLAIM_TYPES)
     yield from _names(_TYPES)
     for constants in _CONSTANTS:
         yield from constants
-    yield from (text for each in Reason for text in (each.label, each.text))
+    yield from (text for reason in Reason for text in (reason.label, reason.text))
     yield from f"{_POLICY_WORDS} {_API_WORDS} {_LABEL_WORDS} {_LABEL_PREFIXES}".split()
     yield from names_of(SPEC)
     groups = (policies.GROUP, policies.KUPID_GROUP)
@@ -106,7 +107,7 @@ def _words() -> Iterator[str]:
 
 
 def _names(types: Iterable[Any]) -> Iterator[str]:
-    """The names of the fields of these types and of all within, their tags and the constants that they allow."""
+    """The field names of these types and of their parts, with their tags and allowed constants."""
     waiting: list[Any] = list(inspect.multi_type_info(types))
     seen: set[Any] = set()
     while waiting:
@@ -121,18 +122,18 @@ def _names(types: Iterable[Any]) -> Iterator[str]:
             case inspect.LiteralType(values=values):
                 yield from map(str, values)
             case inspect.EnumType(cls=cls):
-                yield from (str(each.value) for each in _members(cls))
+                yield from (str(member.value) for member in _members(cls))
             case _:
                 waiting += _within(info)
 
 
 def _within(info: inspect.Type) -> tuple[inspect.Type, ...]:
-    """The types of the parts of a value; none for texts and numbers, and for types with a form of their own."""
+    """The types of the parts of a value; none for texts, numbers, and types with a form of their own."""
     match info:
-        case inspect.UnionType(types=found):
-            return found
-        case inspect.TupleType(item_types=found):
-            return found
+        case inspect.UnionType(types=types):
+            return types
+        case inspect.TupleType(item_types=types):
+            return types
         case inspect.DictType(key_type=key, value_type=value):
             return key, value
         case inspect.CollectionType(item_type=item) | inspect.Metadata(type=item):
@@ -163,14 +164,14 @@ _PLAIN: Final = re.compile(
 )
 _PLAIN_BEGINNINGS: Final = "0123456789h"
 _PREFIXES: Final = ("requests.", "limits.")
-# Below these keys texts are labels of nodes, whose numbers are compared; below the others not.
+# Below these keys texts are labels of nodes, whose numbers are compared. Below all other keys they are not.
 _LABELS_OF_NODES: Final = frozenset(
     {"node_selector", "expressions", "nodeSelector", "wasNodeSelector", "nodeAffinity", PREFERRED_NODES, "levels"}
 )
 _TERMS: Final = "terms"  # of node affinity, and of the record of an injection
 _RECORD: Final = "injected"
-_DERIVED: Final[dict[str, Json]] = {"_hash": 0, "_index": None}  # of names; made anew when they are read
-_NOT_CACHED: Final = frozenset({"uid", "name", _RECORD})  # as each pod has its own
+_DERIVED: Final[dict[str, Json]] = {"_hash": 0, "_index": None}  # by name; computed again when they are read
+_NOT_CACHED: Final = frozenset({"uid", "name", _RECORD})  # different for each pod
 _NO_LABELS: Final = frozenset({"fields", "matchFields"})
 
 
@@ -178,15 +179,15 @@ def _of_clause(clause: Json) -> tuple[Json, ...]:
     return clause["key"], clause["operator"], tuple(clause.get("values", ()))
 
 
-def _of_toleration(found: Json) -> tuple[str, ...]:
-    return tuple(found[name] for name in ("key", "operator", "value", "effect"))
+def _of_toleration(toleration: Json) -> tuple[str, ...]:
+    return tuple(toleration[name] for name in ("key", "operator", "value", "effect"))
 
 
-def _itself(found: Json) -> Json:
-    return found
+def _itself(value: Json) -> Json:
+    return value
 
 
-# The lists that the model keeps sorted, as it sorts them.
+# The lists that the model keeps sorted, with their sort keys.
 _SORTED: Final[dict[str, Callable[[Json], Json]]] = {
     "requirements": _of_clause,
     "others": _of_clause,
@@ -196,7 +197,7 @@ _SORTED: Final[dict[str, Callable[[Json], Json]]] = {
 
 
 class Redactor:
-    """Replaces texts by pseudonyms under one key. Keeps the ranks of the names of policies until a part begins."""
+    """Replaces texts by pseudonyms under one key. Keeps the ranks of policies' names until a part begins."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -204,106 +205,109 @@ class Redactor:
         self._policies = _Ranks()
 
     def line(self, line: bytes) -> bytes:
-        """A line of a recording, redacted. O(texts): 0.3 µs for one that was seen lately, else 2 µs."""
-        found = orjson.loads(line)
-        match found["type"]:
+        """A line of a recording, redacted. O(texts): 0.3 µs for a text that was seen recently, else 2 µs."""
+        entry = orjson.loads(line)
+        match entry["type"]:
             case "start":
                 self._policies = _Ranks()
-                found |= {"settings": self.settings(found["settings"]), "redacted": True}
+                entry |= {"settings": self.settings(entry["settings"]), "redacted": True}
             case "object":
-                found["object"] = self._object(found["kind"], found["object"])
+                entry["object"] = self._object(entry["kind"], entry["object"])
             case "question":
-                found = self._question(found)
+                entry = self._question(entry)
             case _:
-                found = self._model(found)
-        return orjson.dumps(found)
+                entry = self._model(entry)
+        return orjson.dumps(entry)
 
     def settings(self, document: Json) -> Json:
-        """The sections of a configuration that decisions read, redacted. The others are left out: they have addresses and paths."""
-        kept = {name: each for name, each in document.items() if name in REPLAYED_SECTIONS}
-        if "policies" in kept:
-            kept["policies"] = {n: each for n, each in kept["policies"].items() if n not in ("webhook", "templates")}
-        found: Json = self._plain(kept, numbers=True)
-        return found
+        """The sections of a configuration that decisions read, redacted.
 
-    def _object(self, kind: str, found: Json) -> Json:
+        Other sections contain addresses and paths: left out.
+        """
+        kept = {name: section for name, section in document.items() if name in REPLAYED_SECTIONS}
+        if "policies" in kept:
+            kept["policies"] = {n: value for n, value in kept["policies"].items() if n not in ("webhook", "templates")}
+        redacted: Json = self._plain(kept, numbers=True)
+        return redacted
+
+    def _object(self, kind: str, value: Json) -> Json:
         if kind == "Node":
-            return self._node(found)
+            return self._node(value)
         if kind != "Policy":
-            return self._model(found)
-        name = (found.get("metadata") or {}).get("name")
-        redacted = self._plain(found, numbers=False)
+            return self._model(value)
+        name = (value.get("metadata") or {}).get("name")
+        redacted = self._plain(value, numbers=False)
         if isinstance(name, str) and name:
             redacted["metadata"]["name"] = f"{self._policies.of(name)}-{self.text(name)}"
         return redacted
 
-    def _question(self, found: Json) -> Json:
-        kept = {"digest": found["answer"].pop("digest", "")}  # of texts without names
-        nodes = found.pop("nodes", None)
-        redacted = self._model(found)
+    def _question(self, question: Json) -> Json:
+        kept = {"digest": question["answer"].pop("digest", "")}  # of texts without names
+        nodes = question.pop("nodes", None)
+        redacted = self._model(question)
         redacted["answer"] |= kept
         if nodes is not None:
-            redacted["nodes"] = [self._node(each) for each in nodes]
+            redacted["nodes"] = [self._node(node) for node in nodes]
         return redacted
 
     def _node(self, node: Json) -> Json:
         labels = self._plain(node["labels"], numbers=True)
-        return self._model({name: each for name, each in node.items() if name != "labels"}) | {"labels": labels}
+        return self._model({name: value for name, value in node.items() if name != "labels"}) | {"labels": labels}
 
     def _model(self, value: Json, *, numbers: bool = False) -> Json:
-        """A value in the form of the model, with its lists sorted again."""
+        """A value in the form of the model. Its lists are sorted again."""
         if isinstance(value, str):
             return self.text(value, numbers=numbers)
         if isinstance(value, list):
-            return [self._model(each, numbers=numbers) for each in value]
+            return [self._model(item, numbers=numbers) for item in value]
         if not isinstance(value, dict):
             return value
-        found = {}
-        for name, each in value.items():
+        redacted = {}
+        for name, field in value.items():
             if name in _DERIVED:
-                found[name] = _DERIVED[name]
+                redacted[name] = _DERIVED[name]
                 continue
-            if name in _NOT_CACHED and isinstance(each, str):
-                found[name] = self._record(each) if name == _RECORD else self._new_text(each)
+            if name in _NOT_CACHED and isinstance(field, str):
+                redacted[name] = self._record(field) if name == _RECORD else self._new_text(field)
                 continue
-            below = self._model(each, numbers=_holds_labels(name, numbers=numbers))
+            below = self._model(field, numbers=_holds_labels(name, numbers=numbers))
             if name in _SORTED and isinstance(below, list):
                 below.sort(key=_SORTED[name])
-            found[self.text(name)] = below
-        return found
+            redacted[self.text(name)] = below
+        return redacted
 
     def _plain(self, value: Json, *, numbers: bool) -> Json:
-        """A value in a form that users have written, such as a policy: its lists stay in their order."""
+        """A value in a form that users have written, such as a policy. Its lists keep their order."""
         if isinstance(value, str):
             return self.text(value, numbers=numbers)
         if isinstance(value, list | tuple):
-            return [self._plain(each, numbers=numbers) for each in value]
+            return [self._plain(item, numbers=numbers) for item in value]
         if isinstance(value, dict):
             return {
-                self.text(name): self._plain(each, numbers=_holds_labels(name, numbers=numbers))
-                for name, each in value.items()
+                self.text(name): self._plain(field, numbers=_holds_labels(name, numbers=numbers))
+                for name, field in value.items()
             }
         return value
 
     def _record(self, text: str) -> str:
-        """The annotation that records what was injected: JSON within a text."""
+        """The annotation that records what was injected, which is JSON within a text."""
         try:
-            found = orjson.loads(text)
+            record = orjson.loads(text)
         except ValueError:
             return self.text(text)
-        return orjson.dumps(self._plain(found, numbers=False)).decode()
+        return orjson.dumps(self._plain(record, numbers=False)).decode()
 
     def text(self, text: str, *, numbers: bool = False) -> str:
-        """The pseudonym of a text, or the text where it may stay. ``numbers``: whole numbers stay."""
-        found = self._known.get(text)
-        if found is not None and not numbers:
-            return found
+        """The pseudonym of a text, or the text itself if it may stay. ``numbers``: whole numbers stay."""
+        pseudonym = self._known.get(text)
+        if pseudonym is not None and not numbers:
+            return pseudonym
         if numbers and as_int64(text) is not None:
             return text
-        if found is None:
-            found = self._new_text(text)
-            self._known.put(text, found, _ENTRY_BYTES + len(text))
-        return found
+        if pseudonym is None:
+            pseudonym = self._new_text(text)
+            self._known.put(text, pseudonym, _ENTRY_BYTES + len(text))
+        return pseudonym
 
     def _new_text(self, text: str) -> str:
         if text in WORDS or not text or (text[0] in _PLAIN_BEGINNINGS and _PLAIN.fullmatch(text)):
@@ -336,14 +340,14 @@ REPLAYED_SECTIONS: Final = (
 
 
 def _holds_labels(name: str, *, numbers: bool) -> bool:
-    """Whether texts below a field are labels of nodes, where those beside it are or not."""
+    """Whether texts below a field are labels of nodes. ``numbers``: whether the texts beside it are."""
     if name in _LABELS_OF_NODES or name == _TERMS:
         return True
     return numbers and name not in _NO_LABELS
 
 
 def _as_valid_as(text: str, digest: str) -> str:
-    """A pseudonym that is valid where the text is: as the name of an object, of a namespace, as a label's key or value."""
+    """A pseudonym that is valid wherever the text is: as the name of an object or namespace, label key or value."""
     if is_dns_subdomain(text):
         name = f"x{digest}{'.x' if '.' in text else ''}"
         return name if len(text) <= _LONGEST_VALUE else f"{name.ljust(_LONGEST_VALUE, '0')}.x"
@@ -351,7 +355,7 @@ def _as_valid_as(text: str, digest: str) -> str:
 
 
 class _Ranks:
-    """Numbers in the order of names that come one by one: between those of its neighbours when a name is new."""
+    """Numbers in the order of names that come one by one: a new name gets a number between its neighbours'."""
 
     _FIRST: Final = 2**63
     _STEP: Final = 2**32  # after the last and before the first: room for 2**31 names there, and 32 halvings elsewhere
@@ -361,7 +365,7 @@ class _Ranks:
         self._ranks: list[int] = []
 
     def of(self, name: str) -> str:
-        """The number as text of fixed length, the beginning of a name. O(names)."""
+        """The number as text of fixed length, with which the pseudonym begins. O(names)."""
         at = bisect_left(self._names, name)
         if at == len(self._names) or self._names[at] != name:
             self._names.insert(at, name)
