@@ -1,7 +1,8 @@
 """Every setting of the service with its default, and the strict parser of the configuration document.
 
-Reads no file and no environment: `cli/files.py` does that and passes a mapping. In a document names are camelCase,
-durations have Go's form ("15s"), sizes a suffix ("32Mi"). An unknown or wrong field is an error that names its path.
+Reads no file and no environment: `cli/files.py` does, and passes a mapping. In a document names are camelCase,
+durations have Go's form ("15s"), and sizes have a suffix ("32Mi"). An unknown or wrong field is an error that names its
+path.
 """
 
 from typing import Any, Final, Literal
@@ -29,8 +30,8 @@ KIND: Final = "ExtenderConfiguration"
 DEFAULT_NAMESPACE: Final = "kube-system"  # of the Lease, outside of a pod: the namespace of kube-scheduler
 Mode = Literal["offload", "augment"]
 
-# The values that `null` stands for, by mode. In augment mode the in-tree plugins filter and score, so the same rules are
-# off here, and filter removes no node that they could choose.
+# The values for `null`, by mode. In augment mode the in-tree plugins filter and score. So the same rules are off here,
+# and filter removes no node that they could choose.
 _BY_MODE: Final[dict[str, dict[tuple[str, ...], bool | int | str]]] = {
     "offload": {
         ("rules", "interPodAffinity", "enabled"): True,
@@ -99,17 +100,20 @@ class Settings(Section, frozen=True):
 
     @property
     def decides_spread(self) -> bool:
-        """Whether the extender alone decides topology spread; else kube-scheduler's plugin has rejected nodes before."""
+        """Whether the extender alone decides topology spread.
+
+        Otherwise kube-scheduler's plugin has rejected nodes before.
+        """
         return self.mode == "offload" and self.rules.topology_spread.enabled
 
 
 def parse_settings(document: object) -> Settings:
-    """Builds the settings from a parsed document; `null` is the default. Raises DocumentError with every problem."""
+    """Makes the settings from a parsed document; `null` is the default. Raises DocumentError with every problem."""
     return read_document(_with_mode_defaults(document), Settings, required=("apiVersion", "kind"))
 
 
 def in_namespace(settings: Settings, namespace: str) -> Settings:
-    """The settings of a service in that namespace: it has the Lease and the webhook's Service, and is exempt from policies."""
+    """The settings of a service in this namespace: it has the Lease and the webhook's Service, and is exempt."""
     policies, election = settings.policies.exempting(namespace), settings.leader_election
     webhook = policies.webhook
     if policies.enabled and not webhook.service_namespace:
@@ -120,9 +124,10 @@ def in_namespace(settings: Settings, namespace: str) -> Settings:
 
 
 def in_pod_of(settings: Settings, other: Settings) -> Settings:
-    """The settings as a service in the pod of another one's would have them: `in_namespace`, of what that one filled in.
+    """The settings as a service in another service's pod has them: `in_namespace` with that service's namespaces.
 
-    An exempt namespace was filled in where the Lease or the webhook's Service is there too; without policies it does not matter.
+    An exempt namespace was filled in exactly if the Lease or the webhook's Service is there too. Without policies it
+    does not matter.
     """
     policies, election = settings.policies, settings.leader_election
     webhook, theirs = policies.webhook, other.policies

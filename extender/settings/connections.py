@@ -8,7 +8,7 @@ import msgspec
 from extender.model.documents import AtLeastOne, Section, require_positive
 from extender.model.units import Address, ByteSize, Duration
 
-# A verb at one of these paths would hide the service's own endpoint.
+# A verb at one of these paths would hide one of the service's own endpoints.
 OWN_PATHS: Final = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/configz", "/version", "/debug/loglevel"})
 
 
@@ -47,7 +47,7 @@ class Paths(Section, frozen=True):
 class Clients(Section, frozen=True):
     """The roles of clients, by the common name or an alternative name of their certificate.
 
-    `scheduler` may call the verbs, `metrics` may read /metrics, `admin` may do everything. Without any name every
+    `scheduler` may call the verbs, `metrics` may read /metrics, `admin` may do everything. If no name is given, every
     certificate of the client CA has every role.
     """
 
@@ -64,7 +64,7 @@ class Clients(Section, frozen=True):
 class Tls(Section, frozen=True):
     """HTTPS with PEM files, which are reloaded when they change. Without a certificate the server speaks plain HTTP.
 
-    With a client CA every request but probes needs a certificate signed by it, and `clients` assigns the roles.
+    With a client CA every request, except probes, needs a certificate that it has signed. `clients` assigns the roles.
     """
 
     cert_file: str = ""
@@ -85,24 +85,23 @@ class Tls(Section, frozen=True):
 
 
 class Server(Section, frozen=True):
-    """The HTTP server. `page` is that at /ui/.
-
-    `max_in_flight` limits the verb requests that are decided at a time, `max_binds_in_flight` the bindings that wait for the API
-    server. Connections are limited while they have no complete request.
-    `hosts`: names under which a reverse proxy on this machine passes requests on, beside addresses and localhost.
-    For `max_connections_per_peer` all loopback addresses are one peer.
-    """
+    """The HTTP server."""
 
     bind_address: Address = Address("127.0.0.1:8888")
     max_body_bytes: ByteSize = ByteSize(8 * 2**20)
     request_timeout: Duration = Duration(4)  # below the scheduler's httpTimeout, 5 s by default
     on_deadline: Literal["error", "pass"] = "error"
-    max_in_flight: AtLeastOne = 100  # a scheduler sends one call at a time, and a bind for each pod
+    # Verb requests that are decided at a time. A scheduler sends one call at a time, and a bind for each pod.
+    max_in_flight: AtLeastOne = 100
+    # Bindings that wait for the API server.
     max_binds_in_flight: AtLeastOne = 8192
+    # Connections without a complete request. All loopback addresses are one peer.
     max_connections: AtLeastOne = 1024
     max_connections_per_peer: AtLeastOne = 512
     idle_timeout: Duration = Duration(120)  # above the 90 s after which Go's client closes an idle connection
+    # Whether the page at /ui/ is served.
     page: bool = True
+    # Names, beside addresses and localhost, under which a reverse proxy on this machine forwards requests.
     hosts: tuple[str, ...] = ()
     tls: Tls = Tls()
     paths: Paths = Paths()
@@ -118,7 +117,7 @@ class BackoffSettings(Section, frozen=True):
     max: Duration = Duration(30)
 
     def __post_init__(self) -> None:
-        """Rejects a zero wait, which would retry in a busy loop, and a `max` below `initial`."""
+        """Rejects a wait of zero, which would retry in a busy loop, and a `max` below `initial`."""
         require_positive(self, "initial")
         if self.max < self.initial:
             raise ValueError(f'max: must not be less than initial, "{self.initial}"')

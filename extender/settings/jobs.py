@@ -1,4 +1,4 @@
-"""The settings of what goes on beside requests: assumed and rejected pods, preemption, audit, recording, what-ifs, leader election."""
+"""The settings of work beside requests: claims, preemption, audit, recording, what-ifs, leader election."""
 
 from typing import Annotated, Final, Literal
 
@@ -26,7 +26,7 @@ class AssumedPodsSettings(Section, frozen=True):
 
 
 class RejectedPodsSettings(Section, frozen=True):
-    """Writes that make kube-scheduler try rejected pods again, at most `per_second` of each of the two kinds; and events."""
+    """Writes after which kube-scheduler retries rejected pods, at most `per_second` of each kind; and events."""
 
     nominate_elsewhere: bool = True
     requeue: bool = True
@@ -35,7 +35,10 @@ class RejectedPodsSettings(Section, frozen=True):
 
 
 class PreemptionSettings(Section, frozen=True):
-    """How the extender preempts. `deadline` limits the writes of one preemption, `stuck_after` the wait for its success."""
+    """How the extender preempts.
+
+    `deadline` limits the writes of one preemption, `stuck_after` the wait for its success.
+    """
 
     mode: Literal["advise", "execute", "off"] = "execute"
     eviction: Literal["delete", "evict"] = "delete"
@@ -59,8 +62,9 @@ class Audit(Section, frozen=True):
 class RecorderSettings(Section, frozen=True):
     """The recording of questions, answers and changes for `extender replay`. An empty `path` disables it.
 
-    `sampling` is the share of questions that are recorded; changes always are. `max_bytes` limits the file and the one
-    before it together. `redact` replaces names by pseudonyms, under the key in the file or one that is made at the start.
+    - `sampling`: the share of questions that are recorded; changes are always recorded
+    - `max_bytes`: the sum of the file and the file before it
+    - `redact`: replaces names by pseudonyms, under the key in the file, or under a key that is made at the start
     """
 
     path: str = ""
@@ -76,7 +80,10 @@ class RecorderSettings(Section, frozen=True):
 
 
 class WhatIfSettings(Section, frozen=True):
-    """What one what-if may use: `seconds` of a processor and `memory` beside that of the service. At most one runs."""
+    """What one what-if may use: `seconds` of a processor, and `memory` beyond the memory of the service.
+
+    At most one runs.
+    """
 
     enabled: bool = True
     seconds: Duration = Duration(20)
@@ -87,10 +94,13 @@ class WhatIfSettings(Section, frozen=True):
 
 
 class LeaderElectionSettings(Section, frozen=True):
-    """Leader election by a Lease: only the leader answers and writes. An empty namespace is that of the extender's pod.
+    """Leader election by a Lease: only the leader answers and writes.
 
-    The times are shorter than client-go's (15, 10 and 2 s): without a leader the scheduler places no pod. ``service``: the Service
-    that kube-scheduler calls; the leader keeps the EndpointSlice that leads to it. Empty where something else finds the leader.
+    An empty namespace: the namespace of the extender's pod.
+
+    The times are shorter than client-go's (15, 10 and 2 s), because without a leader the scheduler places no pod.
+    ``service``: the Service that kube-scheduler calls; the leader writes its own address into its EndpointSlice. Empty
+    if something else finds the leader.
     """
 
     enabled: bool = False
@@ -103,7 +113,7 @@ class LeaderElectionSettings(Section, frozen=True):
     service: str = ""
 
     def __post_init__(self) -> None:
-        """As client-go does: https://pkg.go.dev/k8s.io/client-go/tools/leaderelection#NewLeaderElector."""
+        """Checks as client-go does: https://pkg.go.dev/k8s.io/client-go/tools/leaderelection#NewLeaderElector."""
         require_positive(self, "lease_duration", "renew_deadline", "retry_period")
         if self.service and not is_dns_label(self.service):
             raise ValueError(f'service: "{self.service}" is no name of a Service')

@@ -10,8 +10,8 @@ from extender.model.units import ByteSize
 class NamespaceLimits(Section, frozen=True, cache_hash=True):
     """Limits on what the constraints of all pods of one namespace use together; the budget of the namespace.
 
-    In offload mode a pod that needs more than is left is rejected until pods of its namespace are deleted. In augment mode
-    the use is only shown.
+    In offload mode a pod that needs more than is left is rejected until pods of its namespace are deleted. In augment
+    mode the use is only shown.
     """
 
     selectors: AtLeastOne = 20_000
@@ -24,8 +24,8 @@ class NamespaceLimits(Section, frozen=True, cache_hash=True):
 class ConstraintLimits(Section, frozen=True, cache_hash=True):
     """Limits on the constraints of one pod, each for the whole pod. `pod_bytes`: labels and constraints as JSON.
 
-    A pod above a limit is rejected in offload mode and left to the in-tree plugins in augment mode. `per_namespace` limits
-    what the pods of one namespace use together.
+    A pod above a limit is rejected in offload mode, and left to the in-tree plugins in augment mode. `per_namespace`
+    limits what the pods of one namespace use together.
     """
 
     pod_bytes: ByteSize = ByteSize(64 * 2**10)

@@ -16,40 +16,39 @@ from extender.model.policies import Exempt
 from extender.model.units import Address, Duration
 
 _KIND: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/v[a-z0-9]+/[A-Z][A-Za-z0-9]*")
-_POINTER: Final = re.compile(r"(/([^/~]|~[01])+)+")  # RFC 6901; `*` stands for each item of a list
+_POINTER: Final = re.compile(r"(/([^/~]|~[01])+)+")  # RFC 6901; `*` stands for every item of a list
 _DAY: Final = 86_400
 _SHORTEST_LIFETIME: Final = 60  # seconds
 _LONGEST_DRAIN: Final = 20
 _LONGEST_TIMEOUT: Final = 30  # seconds; the API server accepts no more
 
-# own: a CA of the extender's own, rotated by the leader and kept in a Secret. files: PEM files, and a caBundle from a file.
-# cert-manager: PEM files, and the caBundle is left to cert-manager's CA injector.
+# own: a CA that the leader keeps in a Secret and rotates. files: PEM files, and a caBundle from a file. cert-manager:
+# PEM files, and cert-manager's CA injector sets the caBundle.
 CertificateSource = Literal["own", "files", "cert-manager"]
 
 
 class Webhook(Section, frozen=True):
-    """The admission webhook: where it listens, how the API server reaches it, and its certificates.
-
-    The API server uses ``url`` where it is set, else the Service. ``timeout`` is the API server's; the webhook answers
-    before it is over. ``lifetime`` is that of own certificates, which are replaced after two thirds of it. ``drain``: for how
-    long a replica that is stopped still answers, until no API server calls it any more. ``client_ca_file``: only clients with a
-    certificate of it are answered, and of these one of ``clients`` where it has names.
-    """
+    """The admission webhook: where it listens, how the API server reaches it, and its certificates."""
 
     bind_address: Address = Address("0.0.0.0:9443")
+    # The API server's timeout. The webhook answers before it is over.
     timeout: Duration = Duration(3)
     failure_policy: Literal["Ignore", "Fail"] = "Ignore"
     configuration: ObjectName = ObjectName("placement-extender")
+    # The API server calls the URL if it is set, else the Service.
     service: ObjectName = ObjectName("placement-extender-webhook")
     service_namespace: str = ""
     url: str = ""
     certificates: CertificateSource = "own"
     secret: ObjectName = ObjectName("placement-extender-webhook")
+    # Of own certificates. They are replaced after two thirds of it.
     lifetime: Duration = Duration(90 * _DAY)
+    # How long a stopping replica still answers, until no API server calls it any more.
     drain: Duration = Duration(5)
     cert_file: str = ""
     key_file: str = ""
     ca_file: str = msgspec.field(default="", name="caFile")
+    # Only clients with a certificate of this CA are answered; if there are names, only these clients.
     client_ca_file: str = msgspec.field(default="", name="clientCAFile")
     clients: tuple[str, ...] = ()
 
@@ -81,11 +80,12 @@ class Webhook(Section, frozen=True):
 
 
 class Exemptions(Section, frozen=True):
-    """What takes pods out of policies by something that a tenant can write, so that the platform has to allow it.
+    """Ways to exempt pods from policies by something that a tenant can write, so the platform has to allow each.
 
-    ``label_in``: namespaces where the label `placement.extender.dev/exempt: "true"` exempts an object from all policies, or
-    ``*``. ``daemon_sets_by``: users whose pods with a DaemonSet as their owner get no gate. ``scheduling_groups``: pods with a
-    schedulingGroup get no gate (KEP-5732).
+    - ``label_in``: namespaces (or ``*``) where the label `placement.extender.dev/exempt: "true"` exempts an object from
+      all policies
+    - ``daemon_sets_by``: users whose pods with a DaemonSet as their owner get no gate
+    - ``scheduling_groups``: pods with a schedulingGroup get no gate (KEP-5732)
     """
 
     label_in: tuple[str, ...] = ()
@@ -104,12 +104,14 @@ class Exemptions(Section, frozen=True):
 
 
 class Policies(Section, frozen=True):
-    """Scheduling policies. ``templates``: by group/version/Kind of a custom resource the place of its pod template.
+    """Scheduling policies.
 
-    ``max_terms``: required node selector terms that policies may make of those of a pod, which multiply with theirs.
-    ``max_templates``: pod templates of one object, as those of a JobSet. ``max_of_cluster`` and ``max_per_namespace``: policies of
-    the cluster-wide kind, and of one namespace, that are in effect. ``max_per_pod``: how many of those are applied to one pod; of
-    more the first in order are, and the others fail by their failurePolicy.
+    - ``templates``: by group/version/Kind of a custom resource, the path of its pod template
+    - ``max_terms``: required node selector terms of a pod after policies, whose terms multiply with the pod's own
+    - ``max_templates``: pod templates of one object, for example of a JobSet
+    - ``max_of_cluster``, ``max_per_namespace``: cluster-wide policies, and policies of one namespace, that are in
+      effect
+    - ``max_per_pod``: policies that are applied to one pod: the first in order; the others fail by their failurePolicy
     """
 
     enabled: bool = False
@@ -138,36 +140,36 @@ class Policies(Section, frozen=True):
 
     @property
     def exempt(self) -> Exempt:
-        """What no policy applies to."""
+        """The objects that no policy applies to."""
         return Exempt(self.exempt_namespaces, self.exemptions.label_in)
 
     def exempting(self, namespace: str) -> Self:
-        """The same with one more exempt namespace: the extender's own, whose pods must not wait for the extender itself."""
+        """Adds an exempt namespace: the extender's own, because its pods must not wait for the extender."""
         if not namespace or namespace in self.exempt_namespaces:
             return self
         return msgspec.structs.replace(self, exempt_namespaces=(*self.exempt_namespaces, namespace))
 
 
 class Release(Section, frozen=True):
-    """The release of groups of gated pods, where scheduling policies are enabled.
-
-    ``patches_per_second`` and ``max_parallel_patches`` apply to all groups together. ``reservation``: how long room is kept
-    for released pods that are not bound, ``unasked``: and how long after their scheduler asked last, where it has asked about none of
-    the group. ``expectation``: after so long a released pod that the watch still shows as gated is
-    read. ``keep_empty``: how long the decision of a group without pods is kept. ``orphan_grace``: how long a pod keeps our
-    gate when no policy releases it. A namespace has at most ``groups_per_namespace`` groups, and ``pods_per_namespace``
-    pods in them, for which room is reserved at a time, as many that wait for nodes as an autoscaler adds them, and at most ``share_per_namespace`` of any resource that all nodes
-    offer together. A group that is larger by itself is released without reserved room.
-    """
+    """The release of groups of gated pods, if scheduling policies are enabled."""
 
     enabled: bool = True
+    # For all groups together.
     max_parallel_patches: AtLeastOne = 8
     patches_per_second: AtLeastOne = 100
+    # How long room is kept for released pods that are not bound.
     reservation: Duration = Duration(300)
+    # How long room is kept after their scheduler's last request, if it has requested none of the group's pods.
     unasked: Duration = Duration(60)
+    # After so long, a released pod that the watch still shows as gated is read.
     expectation: Duration = Duration(60)
+    # How long the decision of a group without pods is kept.
     keep_empty: Duration = Duration(300)
+    # How long a pod keeps our gate if no policy releases it.
     orphan_grace: Duration = Duration(30)
+    # Limits of the groups of a namespace for which room is reserved at a time: groups, their pods, as many pods that
+    # wait for nodes as an autoscaler adds them, and the share of any resource that all nodes offer together. A group
+    # that exceeds a limit by itself is released without reserved room.
     groups_per_namespace: AtLeastOne = 100
     pods_per_namespace: AtLeastOne = 5000
     share_per_namespace: Annotated[float, Meta(gt=0, le=1)] = 0.5

@@ -14,7 +14,7 @@ from extender.model.constraints.selectors import LabelSelector, SelectorError, p
 from extender.model.documents import AtLeastOne, NotNegative, Section
 
 Mode = Literal["Enforce", "Audit"]
-"""Audit rejects no pod, and counts those that Enforce would have rejected."""
+"""Audit rejects no pod, but counts pods that Enforce would have rejected."""
 
 
 class SelectorExpression(Section, frozen=True):
@@ -26,7 +26,7 @@ class SelectorExpression(Section, frozen=True):
 
 
 class NamespaceSelector(Section, frozen=True, dict=True):
-    """A LabelSelector for namespaces; the empty one selects all."""
+    """A LabelSelector for namespaces. An empty selector selects all."""
 
     match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     match_expressions: tuple[SelectorExpression, ...] = ()
@@ -39,15 +39,16 @@ class NamespaceSelector(Section, frozen=True, dict=True):
 
     @cached_property
     def parsed(self) -> LabelSelector:
-        """The selector as it is matched."""
-        clauses = [requirement(each.key, each.operator, each.values) for each in self.match_expressions]
+        """The selector in the form in which it is matched."""
+        clauses = [requirement(clause.key, clause.operator, clause.values) for clause in self.match_expressions]
         return parse_selector(self.match_labels, clauses)
 
 
 class UncoveredPods(Section, frozen=True):
-    """What happens to pods that no quota covers, in the namespaces that are selected.
+    """What happens to pods that no quota covers, in the selected namespaces.
 
-    A quota covers a pod only if it has the scope, all its other scopes match the pod too, and it limits the number of pods.
+    A quota covers a pod only if it has the scope, all its other scopes match the pod too, and it limits the number of
+    pods.
     """
 
     action: Literal["Allow", "Deny"] = "Allow"
@@ -55,21 +56,21 @@ class UncoveredPods(Section, frozen=True):
 
 
 class MaxNamespaces(Section, frozen=True):
-    """How many namespaces beside its own a term may reach now; `limit` null: any number."""
+    """How many namespaces, beside its own, a term may reach now. `limit` null: any number."""
 
     limit: NotNegative | None = None
     mode: Mode = "Enforce"
 
 
 class TopologyKeys(Section, frozen=True):
-    """The topology keys of terms that can reach other namespaces; `allowed` empty: any."""
+    """The topology keys of terms that can reach other namespaces. `allowed` empty: any key."""
 
     allowed: tuple[LabelKey, ...] = ()
     mode: Mode = "Enforce"
 
 
 class Consent(Section, frozen=True):
-    """A label that every other namespace must carry with the value "true" if a term reaches it; `label` empty: none."""
+    """A label that every other namespace that a term reaches must have, with the value "true". `label` empty: none."""
 
     label: str = ""
     mode: Mode = "Enforce"
@@ -83,7 +84,7 @@ class Consent(Section, frozen=True):
 
 
 class ReachLimits(Section, frozen=True):
-    """Limits on what terms reach, required and preferred ones, each with a mode of its own."""
+    """Limits on what required and preferred terms reach, each with its own mode."""
 
     max_namespaces: MaxNamespaces = MaxNamespaces()
     topology_keys: TopologyKeys = TopologyKeys()
@@ -96,7 +97,7 @@ class ReachLimits(Section, frozen=True):
 
     @property
     def rejects(self) -> bool:
-        """Whether a limit that is set rejects pods."""
+        """Whether any configured limit rejects pods."""
         return "Enforce" in (
             self.max_namespaces.mode if self.max_namespaces.limit is not None else "",
             self.topology_keys.mode if self.topology_keys.allowed else "",
@@ -107,9 +108,11 @@ class ReachLimits(Section, frozen=True):
 class Quota(Section, frozen=True):
     """Quotas for pods with affinity across namespaces, counted when pods are placed.
 
-    ``count_pending``: pods that wait count as well, from their creation, as in the API server; they are placed in the order of
-    their creation. Exempt pods are neither rejected nor counted. ``max_per_namespace``: quotas of the scope in one namespace; each of its
-    pods in the scope is compared with all of them, and above it the pods are rejected.
+    - ``count_pending``: pending pods count too, from their creation, as in the API server; pods are then placed in the
+      order of their creation
+    - ``exempt_namespaces``, ``exempt_priority_classes``: their pods are neither rejected nor counted
+    - ``max_per_namespace``: quotas of the scope in one namespace, because each of its pods in the scope is compared
+      with all; above it the pods are rejected
     """
 
     enabled: bool = False
@@ -128,5 +131,5 @@ class Quota(Section, frozen=True):
 
     @property
     def rejects(self) -> bool:
-        """Whether pods may be rejected: then the scheduler must not go on without the extender."""
+        """Whether pods may be rejected. Then the scheduler must not go on without the extender."""
         return self.enabled and (self.mode == "Enforce" or self.reach.rejects)

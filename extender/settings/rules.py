@@ -13,7 +13,7 @@ from extender.model.units import ByteSize
 class InterPodAffinitySettings(Section, frozen=True):
     """InterPodAffinityArgs of KubeSchedulerConfiguration, and whether the extender decides inter-pod affinity.
 
-    ``namespace_selector``: whether the field counts in terms, as by the gate PodAffinityNamespaceSelector (KEP-2249).
+    ``namespace_selector``: whether the field counts in terms, like the gate PodAffinityNamespaceSelector (KEP-2249).
     """
 
     enabled: bool = True
@@ -23,7 +23,10 @@ class InterPodAffinitySettings(Section, frozen=True):
 
 
 class DefaultConstraint(Section, frozen=True):
-    """A spread constraint for pods without one. It has no selector: that is derived from each pod's workload."""
+    """A spread constraint for pods without one.
+
+    It has no selector, because that is derived from each pod's workload.
+    """
 
     max_skew: AtLeastOne
     topology_key: LabelKey
@@ -41,7 +44,8 @@ class DefaultConstraint(Section, frozen=True):
 class TopologySpreadSettings(Section, frozen=True):
     """PodTopologySpreadArgs of KubeSchedulerConfiguration, and whether the extender decides topology spread.
 
-    ``min_domains``: whether minDomains of hard constraints counts, as by the gate MinDomainsInPodTopologySpread (KEP-3022).
+    ``min_domains``: whether minDomains of hard constraints counts, like the gate MinDomainsInPodTopologySpread
+    (KEP-3022).
     """
 
     enabled: bool = True
@@ -62,14 +66,14 @@ class TopologySpreadSettings(Section, frozen=True):
 
 
 class Rules(Section, frozen=True):
-    """The scheduling rules that the extender decides. `enabled` of each depends on the mode unless it is set."""
+    """The scheduling rules that the extender decides. If `enabled` of a rule is not set, it depends on the mode."""
 
     inter_pod_affinity: InterPodAffinitySettings = InterPodAffinitySettings()
     topology_spread: TopologySpreadSettings = TopologySpreadSettings()
 
 
 def with_both_rules(rules: Rules) -> Rules:
-    """The same, as they would decide in mode offload."""
+    """A copy with both rules enabled, as in mode offload."""
     affinity, spread = rules.inter_pod_affinity, rules.topology_spread
     return replace(
         rules,
@@ -79,11 +83,11 @@ def with_both_rules(rules: Rules) -> Rules:
 
 
 ScoringStrategy = Literal["LeastAllocated", "MostAllocated", "Ignored"]
-"""Which of equal nodes is answered by what is requested on them, as `scoringStrategy.type` of NodeResourcesFitArgs."""
+"""Which of equal nodes is answered, by the requests on them; as `scoringStrategy.type` of NodeResourcesFitArgs."""
 
 
 class Answers(Section, frozen=True):
-    """The contents of answers. `shortlist` limits the nodes in a filter answer; 0 means all that pass."""
+    """The contents of answers. `shortlist`: the most nodes in a filter answer; 0 for all that pass."""
 
     score_scale: Literal["extender", "inTree"] = "extender"
     scoring_strategy: ScoringStrategy = "LeastAllocated"
