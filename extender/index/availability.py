@@ -245,6 +245,7 @@ class DomainTable(DomainsView):
             if tracked is None:
                 tracked = self._tracked[directive.topology_key] = self._track(directive.topology_key)
             tracked.uses[directive.excludes_after] += sign
+            # The first policy with this duration, or the last one.
             if tracked.uses[directive.excludes_after] == sign == 1:
                 insort(tracked.after, directive.excludes_after)
             elif not tracked.uses[directive.excludes_after]:

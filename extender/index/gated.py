@@ -224,14 +224,18 @@ class GatedGroups:
 
     def _wanted(self, pod: Pod, before: _Member | None) -> _Member | None:
         gating, record = pod.gating or _NO_GATING, self.record_of(pod)
+        # 1. Released and recorded: the record decides, not what is written in the pod.
         if record is not None and not gating.gates:
             return self._recorded(pod, gating, record)
+        # 2. Never gated: no member of a group.
         if pod.gating is None:
             return None
         policy = self._policy_of(pod, gating, before)
         if policy is None or policy.release is None:
             return None
         release, name = policy.release, str(policy.key)
+        # 3. Gated: the labels decide. Released without a record: its group until now, or after a restart its
+        #    annotation.
         if gating.gates:
             value = _group_value(pod, gating, release)
         else:
@@ -239,6 +243,8 @@ class GatedGroups:
                 before.group.key.value if before is not None and before.group.key.policy == name else gating.released
             )
         group = self._group(GroupKey(pod.namespace, name, value), policy, release)
+        # Groups that were decided before the policy counted domains have no records, so their pods are charged by node
+        # affinity.
         is_charged = release.counts_domains and not gating.gates and self._is_unrecorded(group.key)
         charge = charge_of(pod, release, None) if is_charged else None
         return _Member(group, _role(pod, gating), _size(pod, gating, release.size), charge)
@@ -430,10 +436,12 @@ class GatedGroups:
     # -- changes that concern many pods --------------------------------------------------------------------------------
 
     def _policy_changed(self, change: IndexChange[Policy]) -> None:
+        # Only policies that release pods matter, before or after the change.
         old, new = (changed is not None and changed.release is not None for changed in (change.old, change.new))
         if not (old or new):
             return
         self._policies_of.clear()
+        # The first such policy: until now pods were not followed. The last one: see the end.
         if self._releasing == 0:
             for pod in self._pods.values():
                 if self._is_followed(pod):
@@ -445,10 +453,12 @@ class GatedGroups:
                 self._by_name.pop(str(policy.key), None)
                 if is_new:
                     self._by_name[str(policy.key)] = policy
+        # A namespaced policy concerns pods of its namespace, a cluster-wide policy all.
         policy = change.new if change.new is not None else change.old
         namespaces = [policy.key.namespace] if policy is not None and policy.key.namespace else list(self._known)
         releases = [changed.release for changed in (change.old, change.new) if changed is not None]
         counts = any(release is not None and release.counts_domains for release in releases)
+        # With quotas or domains the policy is settled only once all its pods are charged again.
         self._file_again(namespaces, str(policy.key) if policy is not None and counts else "")
         if self._releasing == 0:
             self._known.clear()

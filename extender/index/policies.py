@@ -233,6 +233,7 @@ class PolicyTable(PoliciesView):
     def _settle(self, key: PolicyKey) -> None:
         """Lets a policy act as it is now, or not, if it was removed or is above the limit."""
         place, new = key.namespace, self._all.get(key)
+        # Above the limit the policy does not act. If it must not be missed (failurePolicy Fail), that is remembered.
         if new is not None and bisect_left(self._keys[place], key) >= self.most(place):
             if _must_not_be_missed(new):
                 self._strict_beyond.setdefault(place, {})[key] = None
@@ -242,6 +243,7 @@ class PolicyTable(PoliciesView):
         old = self._policies.get(key) or self._invalid.get(place, {}).get(key)
         if old is None and new is None:
             return
+        # Valid and invalid policies are in different tables, so old and new are handled separately.
         if isinstance(old, Policy):
             self._unfile(self._policies.pop(key))
         elif old is not None:

@@ -136,6 +136,7 @@ class QuotasView:
         return len(here.uses) > self.settings.max_per_namespace
 
     def _used_by_others(self, pod: Pod, here: _Namespace, quota: PodQuota, used: dict[str, int]) -> Resources:
+        # The pod itself may be counted already. Waiting pods count only against younger pods.
         own = here.placed.get(pod.uid)
         if own is None and not here.waiting:
             return used
@@ -269,6 +270,7 @@ class QuotaTable(QuotasView):
     def placed(self, uid: str) -> Pod | None:
         """A pod that counts as placed by the index's tables, else None."""
         shown = self._pods.get(uid)
+        # Bound; assumed; or a pending pod for which pods are being preempted.
         if shown is None or not shown.node:
             assumed = self._assumed().get(uid)
             if assumed is not None:
@@ -293,6 +295,8 @@ class QuotaTable(QuotasView):
         placed = self.placed(uid)
         waiting = None if placed is not None else self._waiting(uid)
         here = self._here(namespace)
+        # Replaces what the pod used so far by what it uses now. Nothing is counted while the namespace has too many
+        # quotas.
         freed = here.placed.get(uid)
         has_changed = _put(here.placed, uid, placed)
         if has_changed and not self._is_excess(here):
@@ -303,6 +307,7 @@ class QuotaTable(QuotasView):
         has_changed |= _put(here.waiting, uid, waiting)
         if has_changed:
             self._touch(namespace, here)
+            # Only a pod that uses less can let another pod pass.
             less = freed or waited
             if less is not None and here.uses:
                 self.changes.notify(less, placed or waiting)

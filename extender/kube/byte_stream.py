@@ -86,6 +86,7 @@ class _TinyPartsGuard(asyncio.Protocol):
     # Called by the event loop.
 
     def data_received(self, data: bytes) -> None:
+        # Line ends count the parts: each chunk and each interim answer has one.
         if len(data) > _FEW_BYTES and data.count(b"\n") * _BYTES_OF_A_LINE > len(data):
             self._transport.abort()
         else:
@@ -158,6 +159,7 @@ class ByteStream:
         if self.buffered:
             await asyncio.sleep(0)  # a read of buffered bytes does not wait, so other tasks would not run
         self._deadline = self._loop.time() + patience
+        # The timer is moved only to an earlier deadline. When it is due it looks for the current one.
         if self._timer is None or self._ends_at > self._deadline:
             self._arm()
         try:

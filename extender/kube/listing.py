@@ -75,6 +75,7 @@ class ListReader(Generic[T]):
         while True:
             try:
                 body = await self._read_page(limit, token)
+            # Too many bytes or values: the same page again with fewer objects.
             except TooLarge:
                 if limit == 1:
                     raise
@@ -92,9 +93,11 @@ class ListReader(Generic[T]):
             self._status.bytes_read += len(body)
             self._status.page += 1
             self._status.listed = len(listed.objects)
+            # A page after small ones may be larger again, up to the limit that was set.
             limit, token = min(limit * _SMALLER_PAGES, self._page_limit, larger), page.continue_token
             if not token:
                 return page.resource_version
+            # A server that repeats tokens would never end the list. Hashes, because a token may be long.
             tokens.add(hash(token))
             if len(tokens) < self._status.page or len(tokens) >= self._options.most_pages:
                 raise WireError("metadata.continue", f"the list does not end: {self._status.page:,} pages so far")

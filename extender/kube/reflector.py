@@ -166,9 +166,12 @@ class Reflector(Generic[T]):
             text = f"{'list' if self._is_listing else 'watch'} of {self.name} rejected: {text}"
         if end.why in _OUTAGES and not (status.not_served and end.not_served):
             status.outage = text
+        # Case 1.
         self._doubtful_ends = self._doubtful_ends + 1 if end.doubtful and not self._had_event else 0
         if end.relist or self._doubtful_ends > 1:
             status.resource_version, self._doubtful_ends = "", 0
+        # Case 2. A short watch without an event is no normal end: a server that ends each watch at once would cause a
+        # busy loop.
         is_normal = end.why is RestartReason.ENDED and (self._had_event or lasted >= _SHORT_WATCH)
         if is_normal or (self._had_event and end.why not in _OUTAGES):
             self._backoff.reset()
@@ -176,6 +179,7 @@ class Reflector(Generic[T]):
             if self._short_rounds > _MOST_SHORT_ROUNDS:
                 await self._clock.sleep(_SHORT_PAUSE)
             return
+        # Case 3.
         status.phase, status.error = ReflectorPhase.WAITING, text
         is_away = end.why is RestartReason.UNREACHABLE
         if self._was_away and not is_away:
@@ -262,11 +266,14 @@ class Reflector(Generic[T]):
             self.backlog.begin(stream)
             self._has_news = False
             try:
+                # Two bounds of the wait for a chunk: silence, and the end of the initial events or of the watch with
+                # its slack.
                 while True:
                     is_initial = self.status.phase is ReflectorPhase.LISTING
                     bound = begun + self._initial_seconds() if is_initial else until
                     silence = options.initial_silence if is_initial else options.max_silence
                     chunk = await self._read(stream, min(silence, bound - now()))
+                    # Without an end of the initial events, the server has ignored the request for a streaming list.
                     if chunk is None and is_initial:
                         return self._without_watch_list("the initial events had no end")
                     if chunk is None:
@@ -275,6 +282,7 @@ class Reflector(Generic[T]):
                         )
                     if not chunk:
                         return WatchEnd(RestartReason.ENDED, "the server ended the watch")
+                    # A chunk of megabytes may have many parts: other tasks run in between.
                     for part, lines in enumerate(splitter.split_parts(chunk)):
                         if part:
                             await asyncio.sleep(0)

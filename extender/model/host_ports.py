@@ -66,6 +66,7 @@ class UsedPorts:
             else:
                 at = here.index(ip)
                 addresses = here[:at] + here[at + 1 :]
+            # An empty entry hides the entry below; without one it is not needed.
             if addresses or key in below:
                 used[key] = addresses
             else:

@@ -59,6 +59,7 @@ def _parse_quantity(text: str, milli: bool) -> int:  # noqa: FBT001 (given by po
     if match is None:
         raise QuantityError(f'"{text}" is not a quantity')
     number = Decimal(match["number"])
+    # A long exponent is cut to a number that is still out of bounds, so that it takes no time.
     if match["power"]:
         power = match["power"].lstrip("0") or "0"
         digits = power if len(power) <= _LONGEST_POWER else "9" * _LONGEST_POWER
@@ -66,6 +67,7 @@ def _parse_quantity(text: str, milli: bool) -> int:  # noqa: FBT001 (given by po
     if not number:
         return 0
     size, sign = number.copy_abs(), 1 if number > 0 else -1
+    # Beyond these bounds the suffix does not matter.
     if size >= _HUGE:
         return sign * _MOST
     if size <= _TINY:

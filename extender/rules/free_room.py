@@ -62,12 +62,16 @@ class FreeRoomFilter(PreparedFilter):
 
         O(nodes × resources), plus O(resources + claims) for a node that columns do not decide.
         """
+        # Nodes of a request are not in the columns.
         if self.columns is None:
             return [node for node in nodes if self.verdict(node) is None]
+        # The columns first, from the cheapest check on: each leaves fewer nodes for the next.
         slots = self.room.slots
         passing = [node for node in nodes if slots[node] > 0]
         for column, amount in self.columns:
             passing = [node for node in passing if column[node] >= amount]
+        # A resource without a column, such as a GPU, needs the verdict. So do nominated pods and ports of claims
+        # (crowded nodes).
         if self.others:
             return [node for node in passing if self.verdict(node) is None]
         crowded, ports_on, wanted = self.crowded, self.view.ports_on, self.wanted
@@ -136,6 +140,7 @@ class FreeRoom(Rule):
             return VerdictOnPod(Rejection(_NAME, Reason.OVER_LIMIT, excess.text, blamed=(excess.limit,)))
         wanted = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and name != PODS]
         columns = [(room.free[name], amount) for name, amount in wanted if name in room.free]
+        # Columns contain claims' requests, but not their ports. They contain no nominated pods.
         special = (*view.nominated, *room.claims) if pod.host_ports else view.nominated
         crowded = frozenset(number for name in special if (number := view.known.get(name)) is not None)
         ports, others = UsedPorts(pod.host_ports), len(columns) < len(wanted)

@@ -131,6 +131,7 @@ class ReservedRoomFilter(PreparedFilter):
         if slots is None:
             return True
         number = view.known.get(name)
+        # Undetermined and nominated pods need the exact verdict.
         if number is None or name in self.undetermined or name in view.nominated:
             return False
         offered, in_use = there.allocatable, view.requested(number)

@@ -107,6 +107,7 @@ class SpreadGroups(Counted):
             return None
         if not settings.topology_spread.min_domains:
             constraints = replace(constraints, hard=tuple(map(without_min_domains, constraints.hard)))
+        # As in the plugin: a node counts for a constraint only if it has the keys of all constraints of the same kind.
         hard_keys, soft_keys = (
             _keys_of(tuple(c.topology_key for c in kind)) for kind in (constraints.hard, constraints.soft)
         )
@@ -285,6 +286,8 @@ class WithinSkew(msgspec.Struct, frozen=True, gc=False):
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """The nodes whose domain counts at most ``most`` pods. O(nodes)."""
+        # The skew's inequality, see `most_matching`. Runs once for each node and constraint of a request, so names are
+        # local.
         domains, match_num, most = self.domains, self.match_num.get, self.most
         return [node for node in nodes if match_num(domains[node], 0) <= most]
 
@@ -401,6 +404,7 @@ class SpreadScore(PreparedScore):
         raw, ignored = self.raw(), self.ignored
         scored = [score for node, score in zip(self.nodes, raw, strict=True) if node not in ignored] if ignored else raw
         least, most = min(scored, default=0), max(scored, default=0)
+        # Counts repeat, so the formula is computed once for each distinct raw score.
         score_of = {score: MAX_SCORE * (most + least - score) // most if most else MAX_SCORE for score in set(scored)}
         if not ignored:
             return self._for_more_domains([score_of[score] for score in raw])
@@ -550,6 +554,7 @@ class TopologySpread(Rule):
             return SpreadScore(SKIP, nodes)
         labelled = [frame.domains(view.key(soft.constraint.topology_key)) for soft in spread.soft]
         ignored: frozenset[int] = frozenset()
+        # As in the plugin: a node without one of the keys gets no score, except under System defaults.
         if spread.soft_needs_all_keys:
             ignored = frozenset([node for column in labelled for node in nodes if not column[node]])
         scored = [node for node in nodes if node not in ignored] if ignored else nodes

@@ -167,6 +167,7 @@ def decode_args(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> Exten
     _check_density(body)
     try:
         parsed = _ARGS.decode(body)
+        # Fields in another case look like missing fields. Only then the body is decoded again with Go's names.
         if parsed.pod is None or (parsed.nodes is None and parsed.node_names is None):
             body = _with_go_names(body)
             parsed = _ARGS.decode(body)
@@ -179,6 +180,7 @@ def decode_args(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> Exten
             raise WireError("Nodes.items", f"holds more than {_MOST_WHOLE_NODES} nodes")
         return ExtenderArgs(pod, nodes=[_node(item, i) for i, item in enumerate(raw)], raw_nodes=raw)
     names = names or []
+    # Two bounds: the number of names, and for a large body their bytes, each with two quotes and a comma.
     if len(names) > MOST_NODES or (
         len(body) > _MOST_NAME_BYTES and sum(len(name) + 3 for name in names) > _MOST_NAME_BYTES
     ):
@@ -291,6 +293,7 @@ def decode_preemption_args(body: bytes, limits: ConstraintLimits = DEFAULT_LIMIT
     _check_density(body)
     try:
         parsed = _PREEMPTION_ARGS.decode(body)
+        # Fields in another case look like missing fields. Only then the body is decoded again with Go's names.
         if parsed.pod is None or not (parsed.node_name_to_victims or parsed.node_name_to_meta_victims):
             parsed = _PREEMPTION_ARGS.decode(_with_go_names(body))
     except UNREADABLE as error:
@@ -300,6 +303,7 @@ def decode_preemption_args(body: bytes, limits: ConstraintLimits = DEFAULT_LIMIT
     full = {name: v or _VictimsJson() for name, v in (parsed.node_name_to_victims or {}).items()}
     pods = {name: [_victim_pod(p, name, limits) for p in v.pods or ()] for name, v in full.items()}
     candidates = [Candidate(n, tuple(map(_victim, pods[n])), v.pdb_violations) for n, v in full.items()]
+    # Whole victims take precedence over UIDs for the same node.
     for name, brief in (parsed.node_name_to_meta_victims or {}).items():
         if name not in full:
             victims = tuple([Victim(p.uid) for p in (brief.pods if brief else None) or ()])
@@ -334,6 +338,7 @@ def _requests_of(spec: PodSpecJson, status: PodStatusJson | None) -> int:
         total += sum(raw.count(b":") for raw in amounts_shown(spec, status))
     for containers in (spec.containers or (), spec.init_containers or ()):
         total += len(containers)
+        # Above the limit the pod is rejected anyway, so counting stops.
         if total <= _MOST_REQUESTS:
             total += sum(_amounts_of(container.resources) for container in containers)
     return total + _amounts_of(spec.resources)

@@ -176,10 +176,12 @@ def _given(item: bytes, path: str, kinds: Kinds, most: int) -> Given | GivenWork
     except UNREADABLE as error:
         raise from_msgspec(error, path) from None
     group = head.api_version.rpartition("/")[0]
+    # Workloads become pods. A workload without a template is only read for default constraints.
     is_workload = head.kind in GROUPS and group in ("", GROUPS[head.kind])
     kind = None if is_workload else _check_kind(head.kind, group, path, kinds)
     if not head.metadata.name:
         raise WireError(f"{path}.metadata.name", "is missing")
+    # Completed before decoding, because decoding keeps only what decisions read.
     if head.kind == _POD_KIND:
         item = checked_pod(_loaded(item, path), path)
     elif is_in_namespace(head.kind) and not head.metadata.namespace:

@@ -326,6 +326,7 @@ def _with_own_uids(objects: list[Object], notes: list[str]) -> Iterator[Object]:
         pods = counted(replaced, "pod")
         notes.append(f"{pods} {agreeing(replaced, 'is', 'are')} listed again under the same name: the last one counts")
     for obj in objects:
+        # An earlier pod of the same name.
         if isinstance(obj, Pod) and last[obj.full_name] is not obj:
             continue
         if isinstance(obj, Pod) and names.setdefault(obj.uid, obj.full_name) != obj.full_name:

@@ -231,6 +231,7 @@ def _narrowed_selector(wanted: JsonObject, present: object, before: object) -> J
     earlier = {key: values for key, _, values in _requirements(before)}
     others: list[_Requirement] = []
     for key, operator, values in _requirements(present):
+        # A requirement of ours: values that were added since stay; earlier values of ours may change.
         if operator == "NotIn" and (key in excluded or key in earlier):
             excluded[key] = excluded.get(key, frozenset()) | (values - earlier.get(key, frozenset()))
         else:
@@ -260,12 +261,16 @@ def _calls(rules: object) -> dict[_Call, str]:
 def _narrowed_rules(wanted: Sequence[JsonObject], present_rules: object, before: object) -> list[JsonObject]:
     """The required rules without calls that are missing of those before, and with the scope that a call was given."""
     present, required = _calls(present_rules), _calls(wanted)
+    # Required before and now missing: an administrator has removed the call.
     gone = _calls(before).keys() - present.keys()
     kept = {call: present.get(call, scope) for call, scope in required.items() if call not in gone}
+    # Empty rules would disable the webhook, so they do not count as narrowed.
     if not present or not kept:
         return list(wanted)
+    # Nothing to change: the order and form of the present rules stay.
     if isinstance(present_rules, list) and kept == present:
         return present_rules
+    # Calls with the same operations and scope become one rule again.
     parted: dict[tuple[str, str, tuple[str, ...], str], list[str]] = {}
     for group, version, resource in dict.fromkeys(call[:3] for call in kept):
         operations = {call[3]: scope for call, scope in kept.items() if call[:3] == (group, version, resource)}

@@ -135,6 +135,7 @@ class AssumedPods:
             return
         if self._journal.note is not None:
             self._journal.note(Assumption(pod, tuple(nodes), doubted))
+        # One node: the pod counts there like any other pod. Otherwise it is undetermined.
         if len(nodes) == 1 and not doubted:
             pod = msgspec.structs.replace(pod, node=nodes[0])
         self._begin(Assumed(pod, tuple(nodes), now, doubted, answered=not doubted))
@@ -242,6 +243,7 @@ class AssumedPods:
         """
         if new is None:
             self._deleted.add(uid)
+        # Deleted or bound: nothing is left to assume.
         if new is None or new.node:
             self._unreported.pop(uid, None)
             ended = self._end(uid)
@@ -250,16 +252,19 @@ class AssumedPods:
             return ended
         if uid in self.held:
             self._renew(uid, new)
+        # Only a new report counts. Cases 1 and 2 make it a report of this attempt.
         if new.rejection and (old is None or new.rejection != old.rejection):
             is_of_this_attempt = new.on_its_way or (new.binding_failed and not self._take_earlier_report(uid))
             if uid not in self.held:
                 return None
+            # This process is binding the pod: `end_binding` decides, with the report in mind.
             if uid in self.binding:
                 self.binding[uid] |= is_of_this_attempt
                 return None
             if is_of_this_attempt:
                 self.ended += 1
                 return self._end(uid)
+            # Case 3.
             self._failed.add(uid)
         return None
 
@@ -344,8 +349,10 @@ class AssumedPods:
            been read.
         """
         failed, self._failed = self._failed, set()
+        # Fact 1.
         written = min(now, known_before)
         ended = [uid for uid in failed if uid in self.held and written - self.held[uid].since >= limits.failure_grace]
+        # Fact 2.
         read = min(now, known_until)
         late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
         self.expired += len(late)
@@ -353,6 +360,7 @@ class AssumedPods:
         ends = {**dict.fromkeys(late, self.forget), **dict.fromkeys(ended, self.discard)}
         over = [assumed for uid, end in ends.items() if (assumed := end(uid)) is not None]
         self.ended += len(over)
+        # Subscribers are notified after all have ended, so that they see true counts.
         for assumed in over:
             self.unconfirmed.notify(assumed, None)
         for uid, assumed in self.held.items():

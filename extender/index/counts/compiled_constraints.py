@@ -290,13 +290,16 @@ class ConstraintCompiler:
 
         Above a limit: only what policies enforce.
         """
+        # 1. Above a limit of the pod: nothing is compiled, unless policies enforce something.
         if signature.excess is not None and signature.enforced is None:
             return CompiledConstraints(signature, excess=signature.excess if self._budgets.rejects_excess else None)
         known = self._compiled.get(signature)
+        # 2. The budget of the namespace is asked once, and again after the signature has been without pods.
         if signature.excess is None and (known is None or not known.is_admitted):
             excess = self._budgets.admit(signature, self._pods, is_compiled=known is not None)
             if excess is not None:
                 return CompiledConstraints(signature, excess=excess)
+        # 3. New, or known: then stale parts are corrected.
         if known is None:
             return self._add(signature)
         known.is_admitted = signature.shown is None
@@ -365,6 +368,7 @@ class ConstraintCompiler:
         pods = self._pods.get(signature, 0) + sign
         if pods:
             self._pods[signature] = pods
+            # The first pod: no longer idle, and the budget is asked again.
             if pods == sign:
                 self._leave_idle(signature)
                 if known := self._compiled.get(signature):
@@ -377,6 +381,7 @@ class ConstraintCompiler:
                 self._idle[signature] = None
                 self._idle_bytes += known.size
         most = IDLE_BYTES + IDLE_BYTES_A_POD * self._every_pod
+        # In the order in which they became idle.
         while self._idle_bytes > most or len(self._idle) > MOST_IDLE:
             self._drop(next(iter(self._idle)))
 

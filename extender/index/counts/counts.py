@@ -113,9 +113,8 @@ class Counts:
         changed = self._topology.put(number, new)
         for counts_of_signature, times in here.items():
             _add(counts_of_signature.groups, number, times)
-        for (
-            column
-        ) in changed.columns:  # afterwards: a group that starts to count, counts this node's pods with all others
+        # Afterwards, because a group that starts to count here counts this node's pods with all others.
+        for column in changed.columns:
             self.terms.occupancy_changed(column)
             self.selections.occupancy_changed(column)
         if changed.keys:

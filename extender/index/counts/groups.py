@@ -114,6 +114,7 @@ class CountGroup(GroupView):
         else:
             self.counts.pop(domain, None)
         self.version += 1
+        # Levels exist only if a reader has asked for the least or greatest count.
         levels = self._levels
         if levels is None:
             return
@@ -269,6 +270,7 @@ class SignatureTable:
             nodes[node] = remaining
         else:
             del nodes[node]
+        # The hot path of every pod event: a dictionary look-up and an addition for each group.
         for group, times in counts_of_signature.groups.items():
             group.add(node, pods * times)
         if not nodes:
@@ -286,6 +288,7 @@ class SignatureTable:
             raise IndexDriftError(f"no pod of the signature is on node {node}")
         if added is None:
             added = self._add(new, terminating=terminating)
+        # A binding adds labels of the node's topology to a pod. Mostly the same groups count both signatures.
         if removed.groups != added.groups:
             for group in removed.groups | added.groups:
                 change = added.groups.get(group, 0) - removed.groups.get(group, 0)

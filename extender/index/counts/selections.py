@@ -314,6 +314,7 @@ class Selections:
         """Corrects the members in stale namespaces; otherwise O(1). Must be called before a group of it is read."""
         if not selection.stale:
             return
+        # Only signatures of stale namespaces that the anchor reaches can have changed.
         for namespace in selection.stale:
             for counts_of_signature in self._signatures.reachable(selection.anchor, (namespace,)):
                 is_now = selection.selects(counts_of_signature)

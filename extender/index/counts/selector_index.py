@@ -56,6 +56,7 @@ class SelectorIndex(Generic[T]):
             return None
         names = None if namespaces is None else tuple(namespaces)
         fewest, first = choices[0]
+        # Counting what is filed costs more, so it is done only if the first choice is crowded.
         if self._filed_with(first, names) < CROWDED:
             return first
         return min(
@@ -93,6 +94,7 @@ class SelectorIndex(Generic[T]):
         slots: dict[object, Few[T]] = self._slots  # type: ignore[assignment]  # joined with the other by `object`
         wide: dict[object, Few[T]] = self._wide  # type: ignore[assignment]  # the same
         names: tuple[str | None, ...] = (_ANYWHERE,) if namespaces is None else tuple(namespaces)
+        # Too many pairs: under the shorter of both lists, for any value or any namespace.
         if anchor is not None and len(names) * len(anchor.values) > MOST_PAIRS:
             if namespaces is not None and len(names) < len(anchor.values):
                 anchor = None

@@ -94,6 +94,8 @@ class NodeColumn(ColumnView):
     def _fit(self) -> None:
         size, column = len(self._zeros), self.of_node
         is_dense = isinstance(column, list) and column is not self._zeros
+        # Three forms: the shared zeros, a dictionary, a list. Between the two bounds the form stays, so that a column
+        # does not alternate.
         if not self.filled:
             self.of_node = self._zeros
         elif self.filled * _DENSE > size:

@@ -240,6 +240,7 @@ class Topology:
         first_carried = self._count_carriers(before, after)
         for matches in self._matches.values():
             matches.forget(number)
+        # Only columns of labels that the node has or had: a node cannot be in others.
         columns: list[KeyDomains | DomainScope] = [self.itself, *_among(self.keys, before, after)]
         columns += self._scopes_over.get("", ())  # scopes after keys, because they read them
         columns += chain.from_iterable(_among(self._scopes_over, before, after))
@@ -297,6 +298,7 @@ class Topology:
         While half of the numbers are in use they stay, because work in steps (an explanation, a page) keeps numbers
         between steps. Below that, numbers at the end are cut off. Amortised O(log nodes).
         """
+        # The number may be reused, the lowest first, so that high numbers become free and can be cut off.
         del self._numbers[self.names[number]]
         self.names[number] = ""
         heappush(self._free, number)

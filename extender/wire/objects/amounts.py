@@ -92,6 +92,7 @@ def _summing(parts: Parts) -> Steps[Requested]:
         overhead,
         _of_spec(pod_level),
     )
+    # During a resize a copy of the pod would get the spec, not what is allocated now.
     anew = yield from _sum(by_spec)
     return Requested(now, None if anew == now else anew)
 
@@ -108,6 +109,7 @@ def _sum(parts: Parts) -> Steps[Resources]:
         add(needed, (yield from _effective(raw)))
         if not at % _A_STEP:
             yield
+    # Init containers end before containers start, so the larger of both needs counts.
     if init:
         sidecars, peaks = yield from _initial(init)
         add(needed, sidecars)

@@ -60,9 +60,11 @@ def simplify(body: bytes) -> Generator[None, None, bytes]:
                 hidden, keep = _hidden_from(body, start, depth, size)
                 if hidden >= 0:
                     kept += body[done:keep], _ABSENT
+            # A run of opening brackets: a value to remove may begin in it.
             depth += size
         else:
             depth -= size
+            # A run of closing brackets that ends the hidden value, perhaps in its middle.
             if 0 <= hidden >= depth:
                 done, hidden = end - (hidden - depth), -1
         if number % _RUNS_PER_STEP == 0 or end - step >= _BYTES_PER_STEP:

@@ -420,6 +420,7 @@ def _unavailable_at(spec: NodeSpecJson, status: NodeStatusJson) -> float | None:
     ]
     if not (texts or spec.unschedulable):
         return None
+    # A cordon has no time in the object. Then, or with unreadable times, since when is not known.
     times = [time.timestamp() for text in texts if (time := read_time(text)) is not None]
     return min(times, default=inf)
 
@@ -536,6 +537,7 @@ def trim_quota(raw: QuotaJson) -> PodQuota:
     named = [QuotaScope(name) for name in spec.scopes or ()]
     selected = (spec.scope_selector.match_expressions if spec.scope_selector else None) or ()
     scopes = (*named, *(QuotaScope(e.scope_name, e.operator, tuple(sorted(e.values or ()))) for e in selected))
+    # Other quotas matter to no decision, so their amounts are not read.
     if not any(scope.name == CROSS_NAMESPACE_SCOPE for scope in scopes):
         return quota
     hard, others = QUOTA_AMOUNTS.read(spec.hard or {})

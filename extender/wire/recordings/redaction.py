@@ -264,13 +264,16 @@ class Redactor:
             return value
         redacted = {}
         for name, field in value.items():
+            # Derived from names that change, so it is recomputed when the line is read.
             if name in _DERIVED:
                 redacted[name] = _DERIVED[name]
                 continue
+            # Unique texts would evict others from the cache.
             if name in _NOT_CACHED and isinstance(field, str):
                 redacted[name] = self._record(field) if name == _RECORD else self._new_text(field)
                 continue
             below = self._model(field, numbers=_holds_labels(name, numbers=numbers))
+            # Pseudonyms sort differently from names.
             if name in _SORTED and isinstance(below, list):
                 below.sort(key=_SORTED[name])
             redacted[self.text(name)] = below
