@@ -194,7 +194,7 @@ def _check_reserved(index: ClusterIndex) -> list[str]:
     for node, pods in reserved.by_node.items():
         for uid, pod in pods.items():
             if index.pods.get(uid) is None or index.pods[uid].node or reserved.node_of(uid) != node:
-                problems.append(f"slot of pod {pod.full_name} on {node}: is not to be there")
+                problems.append(f"slot of pod {pod.full_name} on {node}: should not exist")
         true = total([*(pod.requests for pod in pods.values()), {PODS: len(pods)}])
         if true != reserved.totals.get(node):
             problems.append(f"slots on {node}: {reserved.totals.get(node)} counted, {true} there")
@@ -254,7 +254,10 @@ class _Carried:
         if self._offered != topology.offered:
             return [f"what nodes offer: {topology.offered} counted, {self._offered} there"]
         wrong = self._labels ^ topology.carried()
-        return [f"label {label}: nodes carry it, or do not, against what is known" for label in wrong]
+        return [
+            f"label {label}: is counted as a label of nodes and no node has it, or the other way round"
+            for label in wrong
+        ]
 
 
 def _check_nodes(index: ClusterIndex, numbers: Sequence[int]) -> list[str]:
@@ -363,8 +366,7 @@ def _check_anchors(index: ClusterIndex) -> list[str]:
 def _check_matches(index: ClusterIndex, matches: NodeMatches, numbers: Sequence[int]) -> list[str]:
     """Checks the known verdicts on nodes for pods that policies constrain."""
     return [
-        f"node {index.topology.names[number]}: is admitted, or is not, against policies"
-        for number in matches.wrong(numbers)
+        f"node {index.topology.names[number]}: has a wrong verdict of policies" for number in matches.wrong(numbers)
     ]
 
 
@@ -502,7 +504,10 @@ def _check_selected(
         kind, where = "spread group", f" in {', '.join(selection.fixed_namespaces() or ())}"
     asleep = [group for group in kept if (group in selection.live) is not bool(group.column.filled)]
     if asleep:
-        return [f"{kind} over {group.key.key}{where}: is live, or is not, against what nodes carry" for group in asleep]
+        return [
+            f"{kind} over {group.key.key}{where}: is live and no node has the key, or the other way round"
+            for group in asleep
+        ]
     required = [clause for wanted in selection.pod_selectors for clause in wanted.selector.requirements]
     if selection.anchor is not None and selection.anchor not in required:
         return [f"{kind}{where}: is filed under {selection.anchor}, which its pods need not carry"]
@@ -524,7 +529,7 @@ def _check_owned(index: ClusterIndex, group: OwnerGroup, carriers: Carriers, rec
         return []
     name = f"inverse group ({group.role.value}) over {group.key.key}"
     if index.counts.terms.is_offered(group) is not bool(group.key.filled):
-        return [f"{name}: is part of compiled constraints, or is not, against what nodes carry"]
+        return [f"{name}: is part of compiled constraints and no node has the key, or the other way round"]
     noted = [signature for signature in carriers.get(group, ()) if _is_kept(index, signature)]
     if len(noted) != group.users:  # more signatures have come since
         noted = [

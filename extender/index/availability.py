@@ -150,10 +150,12 @@ class _Tracked:
         if self.usable[domain] > 0:
             self.new.pop(domain, None)
             return self.since.pop(domain, None)
+        # Without nodes a domain is neither available nor unavailable.
         if self.nodes[domain] <= 0:
             for table in (self.nodes, self.usable, self.new):
                 table.pop(domain, None)
             return self.since.pop(domain, None)
+        # Newly unavailable: the next step gives it a time.
         if domain not in self.since and domain not in self.new:
             self.new[domain] = was_usable
         return None
@@ -321,6 +323,7 @@ class DomainTable(DomainsView):
         Measured times are moved by as many, so that domains stay unavailable for as long as before. Otherwise time
         never goes back.
         """
+        # Without a known jump a clock that goes back is ignored.
         if not jumped:
             now = max(now, self.now)
         times = [*(self._moved(jumped) if jumped else ()), *self._times(now)]
@@ -345,6 +348,7 @@ class DomainTable(DomainsView):
             for key, domains in unknown.items():
                 domain = node.labels.get(key)
                 if domain in domains:
+                    # The domain became unavailable with its last node, so the latest time of its nodes counts.
                     latest[key, domain] = max(latest.get((key, domain), 0.0), node.unavailable_at)
         for key, tracked in self._tracked.items():
             yield from ((key, domain, min(now, latest.get((key, domain), now))) for domain in tracked.new)
@@ -397,7 +401,7 @@ class DomainTable(DomainsView):
     def wrong_counts(self) -> list[str]:
         """The differences from a recount; for the audit. O(nodes × tracked keys)."""
         return [
-            f"topology key {key}: the nodes of domains, or those that take pods, are counted wrongly"
+            f"topology key {key}: the nodes of domains, or the usable nodes, are counted wrongly"
             for key, tracked in self._tracked.items()
             if (fresh := self._track(key)).nodes != +tracked.nodes
             or +fresh.usable != +tracked.usable

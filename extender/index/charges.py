@@ -119,6 +119,7 @@ def charge_of(pod: Pod, release: ReleaseSpec, record: ReleaseRecord | None) -> C
     Its node affinity cannot change after the release. O(resources + values).
     """
     values = pod.signature.node_affinity.values_of(release.topology[0])
+    # A pod that was not narrowed is charged to the domain in its record.
     if values is None and record is not None and record.level is not None:
         values = record.level.admitted
     return Charge(release.names_of(values), release.needs_of(pod.requests))

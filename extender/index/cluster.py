@@ -152,6 +152,7 @@ class ClusterIndex:
             if pod.node:
                 self._count(pod, 1)
                 self.namespace_budgets.hold(pod.signature)
+        # Claims stay: only what is counted from them is made again.
         self.assumed.recount(self.counts.signatures)
         if self.room is not None:
             self.room.rebuild()
@@ -289,6 +290,7 @@ class ClusterIndex:
         A signature with a pod on a node counts in the budget of its namespace.
         """
         count_pod = self.counts.count_pod
+        # Adding before removing, so that the constraints of an unchanged signature do not become idle in between.
         if new is not None:
             count_pod(new.signature, 1)
             if new.node:
@@ -317,7 +319,6 @@ class ClusterIndex:
 
     def _count(self, pod: Pod, sign: int) -> None:
         """Adds a pod to its node or removes it, by ``sign``. O(groups that count it)."""
-        """Neither a node nor a pod uses the number now."""
         topology = self.topology
         number = topology.number(pod.node)
         self.counts.signatures.put(pod.signature, pod.terminating, number, sign)
@@ -329,11 +330,12 @@ class ClusterIndex:
             self.room.count(pod, number, sign)
         if sign < 0 and self.domains.follows_room:
             self.domains.freed(number)
+        # The last pod of a node that does not exist: its number becomes free.
         if not has_pods and topology.nodes[number] is None:
             self._release_number(number)
 
     def _release_number(self, number: int) -> None:
-        """Neither a node nor a pod uses the number any more."""
+        """Neither a node nor a pod uses the number now."""
         self.topology.release_number(number)
         self.shares.shrink()
 
@@ -349,6 +351,7 @@ class ClusterIndex:
         if old == new:
             return False
         pods = self.nodes.pods_on(number)
+        # Counts first; then columns that are computed from the node and its pods; domains and subscribers last.
         self.counts.change_node(number, new, pods.values())
         self.shares.set_node(number)
         if self.room is not None:

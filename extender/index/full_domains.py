@@ -73,6 +73,7 @@ class FullDomainTable:
         known.left.discard(domain)
         self._added += 1
         if self._added > MOST_FULL:
+            # The counter is an upper bound, so domains are counted before everything is dropped.
             self._added = sum(len(known_kind.full) for known_kind in self._kinds.values())
             if self._added > MOST_FULL // 2:
                 self.clear()

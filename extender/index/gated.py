@@ -209,6 +209,7 @@ class GatedGroups:
         before, gating = self._members.get(uid), pod.gating or _NO_GATING
         wanted = self._wanted(pod, before)
         if wanted is None:
+            # Gated, and no policy releases it: an orphan, by the gate of the policy that released it before.
             gate = before.group.release.gate if before is not None else self.orphans.get(uid, RELEASE_GATE)
             self._set_orphan(uid, gate, gating)
         else:
@@ -304,6 +305,7 @@ class GatedGroups:
 
     def _charge_anew(self, old: _Member | None, new: _Member | None) -> None:
         before, after = (None if member is None else member.charge for member in (old, new))
+        # Adds before it removes, so that a charge that stays does not look free in between.
         if new is not None and after is not None:
             self.charges.count(new.group.key.policy, after, 1)
         if old is not None and before is not None:
@@ -344,7 +346,7 @@ class GatedGroups:
             pod, before = self._pods.get(uid), self._members.get(uid)
             wanted = self._wanted(pod, before) if pod is not None else None
             if wanted != before or (before is not None and before.group.roles.get(uid) is not before.role):
-                problems.append(f"pod {uid}: is in another group than it should be, or in another role")
+                problems.append(f"pod {uid}: is in a wrong group or state")
         return problems
 
     # -- records -------------------------------------------------------------------------------------------------------
@@ -495,6 +497,7 @@ class GatedGroups:
 
     def file_stale(self) -> bool:
         """Files some pods again after a change of a policy or namespace. Returns whether any remain."""
+        # A new round: the pods that were marked meanwhile, and the policies that wait for them.
         if not self._stale:
             self._stale, self._next = self._next, {}
             self._settling, self._then = self._then, set()
@@ -506,6 +509,7 @@ class GatedGroups:
             else:
                 self._put(uid, None)
         if not self._stale:
+            # A policy is settled unless it was marked again meanwhile.
             settled, self._settling = self._settling - self._then, set()
             self.charges.unsettled -= settled
             for policy in settled:

@@ -168,6 +168,7 @@ class PoliciesView:
         version, effective = kept
         if version != self.version:
             since = self.version - version
+            # Too many changes to compare, or labels that were not read: made again.
             if since > len(self._latest) or (signature.excess is not None and signature.excess.hides_labels):
                 return None
             changed = [policy for of_one in islice(reversed(self._latest), since) for policy in of_one]
@@ -294,6 +295,8 @@ class PolicyTable(PoliciesView):
         self.version += 1
         changed = tuple(policy for policy in (old, new) if policy is not None)
         self._latest.append(changed)
+        # Results for pods that the policy may select are superseded. They are released later, a few with each new
+        # result.
         for signature, made in list(self._enforced.items()):
             kept = self._made.get(signature)
             if kept is None or _may_select_any(changed, signature.subject(kept[1].namespace_labels)):

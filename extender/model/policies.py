@@ -191,7 +191,7 @@ class MatchConditions:
 
 @dataclass(frozen=True, slots=True)
 class PolicyScope:
-    """Which pods a policy selects. ``namespace`` is that of a namespaced policy, empty for the cluster-wide kind."""
+    """Which pods a policy selects. ``namespace``: of a namespaced policy; empty for the cluster-wide kind."""
 
     namespace: str
     pod_selector: LabelSelector
@@ -239,7 +239,7 @@ class PolicyScope:
 
 
 class Size(NamedTuple):
-    """What a part of a pod counts against `limits`; the names are those of the settings."""
+    """What a part of a pod counts against `limits`; the names as in the settings."""
 
     pod_bytes: int = 0
     affinity_terms: int = 0

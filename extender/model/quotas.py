@@ -1,6 +1,6 @@
 """What a quota of the scope CrossNamespacePodAffinity charges for a pod: whether its scopes match, and the amounts.
 
-The rules are those of Kubernetes' quota evaluator for pods (``pkg/quota/v1/evaluator/core``), with one intended
+The rules equal Kubernetes' quota evaluator for pods (``pkg/quota/v1/evaluator/core``), with one intended
 difference. Here a quota *covers* a pod only if all its scopes match the pod, and it limits the number of pods. In
 Kubernetes a quota that names the scope covers every pod with such terms, even if its other scopes do not match and it
 limits, say, only CPU.

@@ -88,6 +88,7 @@ class PreparedFilters(msgspec.Struct, frozen=True, gc=False):
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """The positions that do not pass, by the first filter's reason; a reason may come repeatedly."""
         for prepared in self.filters:
+            # Each filter sees only nodes that passed the filters before it, so the first reason counts.
             yield from prepared.rejected(nodes)
             nodes = prepared.passing(nodes)
 

@@ -73,6 +73,7 @@ def _ranked(
     held = {domain: count for domain, count in counts.items() if count and domain in domains}
     counted = sorted(held, key=lambda domain: (-held[domain], domain))
     yield
+    # Few distinct counts: the verdict is computed once for each.
     verdicts = {count: passes(count) for count in set(held.values())}
     rejecting = [domain for domain in counted if not verdicts[held[domain]]]
     passing = [domain for domain in counted if verdicts[held[domain]]]
@@ -102,6 +103,7 @@ def _named_pods(group: GroupView, wanted: set[int], view: ClusterView) -> Steps[
             names += (pod.full_name for pod in here if placed.are(pod))
             if len(names) >= MOST_NAMED:
                 missing.discard(column[node])
+        # Most groups name enough pods after a few nodes.
         if not missing:
             break
     return {domain: sorted(names)[:MOST_NAMED] for domain, names in named.items()}

@@ -44,7 +44,7 @@ _NO_DOMAINS: Final[Mapping[str, DomainExclusion]] = {}
 class LeftOut:
     """What a constraint leaves out for one pod.
 
-    - ``excluded``: excluded domains by value; ``numbers``: those that have nodes, by number
+    - ``excluded``: excluded domains by value; ``numbers``: the ones with nodes, by number
     - ``ineligible``: excluded domains without an eligible node: no node exists, or the inclusion policies admit none;
       domains that the pod cannot use by its node affinity are not listed
     - ``is_full``: whether the pod fits on no node of a domain; None if full domains are not excluded
@@ -101,6 +101,8 @@ def left_out(
         return NOTHING_LEFT_OUT
     excluded: Mapping[str, DomainExclusion] = _NO_DOMAINS
     if rules.excludes_after is not None:
+        # An operator's exclusion holds in any case. An unavailable domain becomes available by an available node in the
+        # request.
         excluded = view.domains.excluded(constraint.topology_key, rules.excludes_after)
         if not frame.numbers_nodes:  # a node in the request may make a domain available
             excluded = {
@@ -229,6 +231,7 @@ class Fullness:
         known = self._known
         if domain in known.full:
             return True
+        # First the node that had room last: mostly it still has.
         number = known.fitting.get(domain, _FULL)
         if number != _FULL and self._fits(domain, number):
             return False
@@ -237,6 +240,7 @@ class Fullness:
             if node not in crowded and self._fits(domain, node):
                 number = node
                 break
+        # Remembered until room becomes free in the domain. Nodes with room are remembered for a few domains only.
         if number == _FULL:
             known.fitting.pop(domain, None)
             self._view.domains.full.add(known, domain)

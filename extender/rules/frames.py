@@ -94,6 +94,8 @@ class Frame(ABC):
         O(distinct counts), O(domains) with undetermined pods.
         """
         counts, eligible = self.satisfying(group), self.eligible_domains(group)
+        # Without undetermined pods and added domains the group knows the minimum. Otherwise a domain without a count
+        # has 0.
         if counts is group.counts and eligible == group.domains:
             return group.least()
         return 0 if len(counts) < eligible else min(counts.values(), default=0)
@@ -103,6 +105,8 @@ class Frame(ABC):
         case = self.undetermined
         if case is None or not group.undetermined:
             return bool(group.counts)
+        # In the worst case any undetermined pod ends the first-pod rule. In the best case only one that is sure to
+        # land.
         return not case.is_best or bool(case.bounds(group)[0])
 
 
@@ -198,6 +202,7 @@ class RequestFrame(Frame):
 
     def eligible_domains(self, group: SpreadGroupView, without: Container[str] = ()) -> int:
         """Domains of the index, plus domains that are eligible only because of nodes in the request."""
+        # By value, because several nodes of the request may be in one new domain.
         added = set()
         for node in self._nodes:
             value = group.key.value_on(node)
@@ -232,6 +237,7 @@ class ChangedNodeFrame(RequestFrame):
             pods := sum(view.times_counted(pod, group) for pod in view.pods_on(self._number).values())
         ):
             return group.counts
+        # A copy: the group itself must not change. Domain 0 collects pods that count nowhere, and is dropped.
         counts = dict(group.counts)
         counts[old] = counts.get(old, 0) - pods
         counts[new] = counts.get(new, 0) + pods

@@ -47,6 +47,7 @@ class FreeResources:
         if self.slots < 1:
             return PODS
         free = self.free
+        # As in NodeResourcesFit: a resource that is not requested does not matter, even if it is overdrawn.
         for name, amount in requests.items():
             if amount > 0 and name != PODS and amount > free.get(name, 0):
                 return name
@@ -164,6 +165,7 @@ _NODE_FIT = "NodeFit"
 def static_rejection(pod: Pod, node: Node) -> Rejection | None:
     """What keeps the pod off the node even if all pods leave it; None if nothing does. O(taints + terms)."""
     signature = pod.signature
+    # In kube-scheduler's order: NodeUnschedulable, TaintToleration, NodeAffinity.
     if node.unschedulable and not any(toleration.tolerates(CORDON) for toleration in signature.tolerations):
         return _CORDONED
     if node.taints and (taint := first_untolerated(node.taints, signature.tolerations)) is not None:

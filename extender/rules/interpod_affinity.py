@@ -359,6 +359,7 @@ class AffinityScore(PreparedScore):
     def raw(self) -> list[int]:
         """Sum over the parts of weight × pods in the node's domain; may be negative. O(nodes × parts)."""
         totals = [0] * len(self.nodes)
+        # Part by part over all nodes: one look-up for each node, without a call.
         for weight, domains, counts in self.parts:
             totals = [
                 total + weight * counts.get(domains[node], 0) for total, node in zip(totals, self.nodes, strict=True)
@@ -371,6 +372,7 @@ class AffinityScore(PreparedScore):
         least, most = min(raw, default=0), max(raw, default=0)
         if least == most:
             return [0] * len(raw)
+        # The order of the operations is the plugin's, because it decides how doubles round.
         return [int(MAX_SCORE * ((score - least) / (most - least))) for score in raw]
 
 
@@ -434,6 +436,8 @@ class InterPodAffinity(Rule):
         def apart(reason: Reason, group: GroupView) -> Apart:
             return Apart(reason, group, frame.domains(group.key), frame.conflicting(group), frame, view)
 
+        # The first-pod rule: no pod in the cluster matches all terms, but the pod itself does. Then nodes need only the
+        # keys.
         first_pod = own.matches_itself and not any(map(frame.may_count, own.affinity))
         clauses: list[RuleCondition] = []
         for group in own.affinity:
@@ -442,7 +446,9 @@ class InterPodAffinity(Rule):
                 clauses.append(HasKey(_NAME, Reason.AFFINITY, group.key, domains))
             else:
                 clauses.append(Near(group, domains, frame.satisfying(group), frame))
+        # A term that no pod satisfies anywhere rejects every node.
         nowhere = not first_pod and not all(map(frame.satisfying, own.affinity))
+        # The order decides the reason: own affinity, own anti-affinity, anti-affinity of existing pods.
         clauses += [apart(Reason.ANTI_AFFINITY, group) for group in own.anti]
         clauses += [apart(Reason.EXISTING_ANTI_AFFINITY, group) for group in inverse]
         return AffinityFilter(tuple(clauses), _EVERYWHERE[Reason.AFFINITY] if nowhere else _full(own, others, frame))

@@ -1,6 +1,6 @@
 """How often rules are evaluated, and how much processor time each of them takes in a sample of decisions.
 
-The names are those of kube-scheduler's ``plugin_evaluation_total`` and ``plugin_execution_duration_seconds``, because
+The names equal kube-scheduler's ``plugin_evaluation_total`` and ``plugin_execution_duration_seconds``, because
 the objectives of KEP-2249 and KEP-3022 use them. Evaluations are counted in every decision, at one look-up each. In
 every `SAMPLE`-th decision the clock is read each time that a rule is entered or left, which costs 10 to 20 µs. The
 clock is an argument, because a decision reads none.
@@ -148,6 +148,7 @@ class RuleMeter:
     @contextmanager
     def sampled(self, point: str) -> Iterator[None]:
         """Times a decision. A nested decision is part of the outer one."""
+        # Set before the decision, so that a nested decision is not sampled again.
         self.left = SAMPLE
         watch = self.watch = Stopwatch(self._clock, point)
         try:

@@ -102,6 +102,7 @@ def _uncovered(namespace: str, uses: list[QuotaUse]) -> str:
 
 def _over_reach(pod: Pod, view: ClusterView) -> Iterator[QuotaExcess]:
     limits, signature = view.quotas.settings.reach, pod.signature
+    # Otherwise a pod could leave the limits by its size.
     if _is_unread(signature):
         text = f"namespace {pod.namespace}: what the affinity reaches is not read above limits.podBytes"
         yield QuotaExcess(UNREAD, limits.rejects, text, blamed=("limits.podBytes",))
@@ -176,6 +177,7 @@ class CrossNamespaceQuota(Rule):
         if quotas.concerns(pod.signature):
             for quota, used in quotas.uses(pod):
                 hard = quota.hard
+                # The number of further pods is the smallest over the limits of the quota.
                 places = [(hard[name] - used.get(name, 0)) // amount for name, amount in charges(hard, pod)]
                 if places:
                     yield quota.key, max(min(places), 0)
@@ -203,6 +205,7 @@ class QuotaCounts:
             return
         for excess in findings(pod, view):
             key = (pod.uid, excess.limit, REJECTED if excess.enforces else AUDITED)
+            # A pending pod is tried again and again, and counts once.
             if self._seen.get(key) is None:
                 self._seen.put(key, True, 1)
                 self.counts[key[1:]] += 1

@@ -46,6 +46,7 @@ def _passed(pod: Pod, policy: Policy, release: ReleaseSpec, view: ClusterView) -
         values = {
             node.labels[key] for number in numbers if (node := view.node(number)) is not None and key in node.labels
         }
+        # On several nodes the pod may use each of their domains, so it counts in all.
         for name in release.names_of(frozenset(values)):
             add(passed.setdefault(name, {}), release.needs_of(assumed.requests))
     return passed
@@ -78,6 +79,7 @@ class HeldToDomains(PreparedFilter):
         names = () if value is None else release.names_of(frozenset((value,)))
         if not names:
             return Rejection(_NAME, Reason.RELEASE_DOMAIN, topology_key=key, domain=value, blamed=(policy,))
+        # A node has one value of the key, so one domain.
         (name,) = names
         used = dict(self.view.release.charges.of(policy, name))
         add(used, self.passed.get(name, _NOTHING))
@@ -135,8 +137,10 @@ class ReleaseDomains(Rule):
         Otherwise O(assumed pods).
         """
         record = view.release.record_of(pod)
+        # Recorded, but its gate was removed before it was narrowed.
         if record is not None and not _is_narrowed(pod, record):
             return HeldToRecord(record, frame, view)
+        # Released as its policy says, or selected by no such policy: passes. Otherwise the domains and quotas apply.
         policy = view.release.holding(pod)
         if policy is None or policy.release is None:
             return VerdictOnPod(None)
@@ -149,6 +153,7 @@ class ReleaseDomains(Rule):
         record, policy = view.release.record_of(pod), view.release.holding(pod)
         if policy is None or policy.release is None:
             return record
+        # All that the verdict reads beside the node: what is used, what is needed, what has passed.
         passed = _passed(pod, policy, policy.release, view)
         names = view.release.charges.domains_of(str(policy.key))
         used = {name: tuple(sorted(view.release.charges.of(str(policy.key), name).items())) for name in names}

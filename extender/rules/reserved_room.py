@@ -90,11 +90,13 @@ class ReservedRoomFilter(PreparedFilter):
         there = self._with_slots(position)
         if there is None:
             return None
+        # Each claim is counted once: a pod with a slot, a nominated pod, an undetermined pod.
         claims = _claims_on(there.name, self.pod, self.view, self.undetermined.get(there.name, _NONE))
         free = free_beside(there, claims.values(), self.view, requested_there(self.pod.requests, there))
         short = free.shortage(self.pod.requests)
         if not short or (self.own and self._takes_from_siblings(there, claims)):
             return None
+        # The text names pods with slots only, because undetermined pods are gone in a moment.
         pods = [claim.full_name for claim in _claims_on(there.name, self.pod, self.view, _NONE).values()]
         count, limit = (1, free.slots) if short == PODS else (self.pod.requests[short], free.free.get(short, 0))
         return Rejection(_NAME, Reason.RESERVED, count=count, limit=limit, blamed=(short, *sorted(pods)[:MOST_BLAMED]))
@@ -148,6 +150,7 @@ class ReservedRoomFilter(PreparedFilter):
         there = self.frame.node(position, self.view)
         if there is None or there.name not in self.view.reserved.by_node:
             return None
+        # On the node of its own slot the pod passes, unless an undetermined sibling may have taken the slot.
         if there.name == self.own and self.undetermined.get(there.name, _NONE).keys().isdisjoint(self.siblings):
             return None
         return there

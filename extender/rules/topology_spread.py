@@ -173,6 +173,7 @@ def _in_force(signature: PodSignature, counts: Counting, settings: Rules) -> tup
     defaults = default_constraints(settings.topology_spread)
     if not defaults:
         return signature.spread, True
+    # Nothing is deduced for a pod without Services and owner: then no default applies.
     selector = counts.deduced_selector()
     if selector is None:
         return SpreadConstraints(), True
@@ -214,6 +215,7 @@ def _counted(
     For ScheduleAnyway over hostname each node counts by itself, even if inclusion policies exclude it.
     """
     topology_key, inclusion = "", Inclusion()
+    # Without node affinity all nodes are admitted, so such pods share the group of pods that ignore affinity.
     if constraint.hard or constraint.topology_key != HOSTNAME:
         honors_affinity = constraint.honor_affinity and not signature.node_affinity.admits_all
         topology_key = constraint.topology_key
@@ -340,6 +342,7 @@ def _rejects_all(clauses: Sequence[WithinSkew], frame: Frame) -> Rejection | Non
 
     O(constraints × distinct counts).
     """
+    # Nodes in excluded domains are rejected for another reason.
     if any(clause.out.excluded for clause in clauses):
         return None
     groups = [clause.spread.group for clause in clauses]
@@ -382,6 +385,7 @@ class SpreadScore(PreparedScore):
     def raw(self) -> list[int]:
         """For each node: the sum of count × weight + maxSkew - 1 over the constraints whose key it has; 0 if ignored."""
         totals = [0.0] * len(self.nodes)
+        # Constraint by constraint over all nodes, in the plugin's order, because it decides how doubles round.
         for clause in self.clauses:
             domains, has_key, count_of = clause.domains, clause.has_key, clause.counts.get
             weight, more = clause.weight, clause.max_skew - 1
@@ -418,6 +422,7 @@ class SpreadScore(PreparedScore):
         if not wishes:
             return scores
         above = {node for node in self.nodes if any(clause.is_above(node) for clause in wishes)}
+        # No node would help, so a lower score for all of them would change nothing but rounding.
         if above.issuperset(node for node in self.nodes if node not in self.ignored):
             return scores
         return [score // 4 if node in above else score for node, score in zip(self.nodes, scores, strict=True)]

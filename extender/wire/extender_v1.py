@@ -28,8 +28,8 @@ from extender.wire.objects.trim import trim_node, trim_pod
 class ExtenderArgs(msgspec.Struct, frozen=True, gc=False):
     """A filter or prioritize request: the incoming pod, and the nodes either by name or as objects.
 
-    ``raw_nodes`` are the bytes of the objects, in the order of ``nodes``: those that pass are returned unchanged.
-    ``body`` is the request's body, empty if the names are not those of a request.
+    ``raw_nodes`` are the bytes of the objects, in the order of ``nodes``. Passing nodes are returned with unchanged
+    bytes. ``body`` is the request's body, empty if the names do not come from a request.
     """
 
     pod: Pod
@@ -196,7 +196,7 @@ def decode_names(raw: bytes) -> list[str]:
 def _unreadable(error: Exception, body: bytes) -> WireError:
     """Converts the error.
 
-    For bytes that are not UTF-8, of which msgspec does not report the field, it tries the names.
+    For bytes that are not UTF-8 msgspec reports no field, so the names are tried.
     """
     if isinstance(error, UnicodeDecodeError):
         try:

@@ -1,4 +1,4 @@
-"""The required contents of the two webhook configurations, and the comparison with those of the cluster.
+"""The required contents of the two webhook configurations, and the comparison with the cluster's configurations.
 
 Every field that the API server would fill in is written out, so that configurations can be compared field by field. If
 an administrator removes objects that are mutated, they stay removed (`narrowed`), because kupid leaves that to its

@@ -137,7 +137,7 @@ HARM: list[tuple[Callable[[ClusterIndex], object], str]] = [
     (lambda index: owned(index).counts.clear(), f"{INVERSE}: 'n1' is counted 0 times, should be 1"),
     (
         lambda index: index.counts.terms._offer(owned(index), -1),
-        f"{INVERSE}: is part of compiled constraints, or is not, against what nodes carry",
+        f"{INVERSE}: is part of compiled constraints and no node has the key, or the other way round",
     ),
     (
         lambda index: groups(index, SpreadGroup)[0].counts.clear(),
@@ -241,7 +241,9 @@ def test_what_nodes_carry_is_added_up_in_steps_and_compared_if_no_node_has_chang
     monkeypatch.setattr("extender.index.audit._NODES_ADDED_A_STEP", 1)
     index = cluster()
     index.topology._carriers["carried-by-none"] = 1
-    assert audit(index) == ["label carried-by-none: nodes carry it, or do not, against what is known"]
+    assert audit(index) == [
+        "label carried-by-none: is counted as a label of nodes and no node has it, or the other way round"
+    ]
     found = []
     for number, step in enumerate(audit_steps(index)):
         found += step()

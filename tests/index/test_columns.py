@@ -344,4 +344,4 @@ def test_the_audit_names_a_node_whose_verdict_is_not_true() -> None:
     matches.among([number])
     assert audit(index) == []
     index.topology.nodes[number] = Node("n1", {"zone": "b"})  # past the way in which nodes change
-    assert "node n1: is admitted, or is not, against policies" in audit(index)
+    assert "node n1: has a wrong verdict of policies" in audit(index)

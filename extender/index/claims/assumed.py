@@ -169,6 +169,7 @@ class AssumedPods:
         try:
             yield
         finally:
+            # Begins with its old time, so that neither expiry nor doubt is delayed.
             self._begin(assumed)
             if is_failed:
                 self._failed.add(uid)
@@ -179,13 +180,14 @@ class AssumedPods:
 
     def forget(self, uid: str) -> Assumed | None:
         """Ends an assumption because its attempt failed, and uncounts the pod. Returns it; None if there was none."""
+        # The failed attempt may still be reported. That report must not end a later assumption of the pod.
         is_unreported = uid in self.held and uid in self._pods
         if is_unreported:
             self._unreported[uid] = self._unreported.get(uid, 0) + 1
         return self.discard(uid, is_unreported=is_unreported)
 
     def discard(self, uid: str, *, is_unreported: bool = False) -> Assumed | None:
-        """Ends an assumption of which no failure report will come. Returns it; None if there was none."""
+        """Ends an assumption whose attempt will send no failure report. Returns it; None if there was none."""
         if self._journal.note is not None and uid in self.held:
             self._journal.note(AssumptionEnd(uid, is_unreported))
         assumed = self._end(uid)
@@ -212,6 +214,7 @@ class AssumedPods:
         """
         if self.changes.callbacks:
             self.changes.notify(assumed, None)
+        # Bound elsewhere, or not bound: room is free that it held.
         if self.given_back.callbacks and (pod is None or assumed.nodes != (pod.node,)):
             self.given_back.notify(assumed, None)
         if pod is not None and not pod.node:
@@ -291,6 +294,7 @@ class AssumedPods:
             self.doubted += sign
         else:
             self.several += sign
+        # Undetermined: the groups count it separately, and all its nodes hold room.
         self._signatures.expect(pod.signature, sign)
         if self._on is not None:
             self._note_places(self._on, assumed, sign)
@@ -323,6 +327,7 @@ class AssumedPods:
 
         The watch may never have shown such a pod. Then no other event shows its deletion.
         """
+        # Recorded as deleted, so that a late request cannot assume it again.
         for uid in [uid for uid, assumed in self.held.items() if assumed.since < begun and uid not in shown]:
             self._deleted.add(uid)
             self.forget(uid)
@@ -373,6 +378,7 @@ class AssumedPods:
         assumed = self.held[uid]
         if assumed.doubted:
             return
+        # It counted on one node, or was undetermined. From now on it is undetermined, even with one node.
         doubted = msgspec.structs.replace(assumed, pod=msgspec.structs.replace(assumed.pod, node=""), doubted=True)
         self._put(assumed, -1)
         self._put(doubted, 1)

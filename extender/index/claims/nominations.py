@@ -80,6 +80,7 @@ class Nominations:
             before = here.pop(uid)
             if not here:
                 del self.by_node[old]
+            # Only a change of the node or of the pod counts, because caches compare the version.
             self.version += node != old or before != pod
         else:
             self.version += bool(node)
@@ -94,6 +95,7 @@ class Nominations:
     def _wanted(self, uid: str, pod: Pod | None) -> str:
         if pod is None or pod.node or pod.terminating or pod.finished:
             return ""
+        # A plan takes precedence over the status while it holds.
         nomination = self.in_memory.get(uid)
         return nomination.node if nomination is not None and nomination.holds else pod.nominated_node
 
@@ -147,6 +149,7 @@ class RejectedPods:
         self.discard(pod.uid)
         self.held[pod.uid] = pod, version
         self._by_namespace.setdefault(pod.namespace, {})[pod.uid] = None
+        # From the namespace with most pods, so a tenant cannot displace pods of others.
         if len(self.held) > MOST_REJECTED:
             largest = max(self._by_namespace.values(), key=len)
             self.discard(next(iter(largest)))

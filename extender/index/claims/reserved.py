@@ -187,6 +187,7 @@ class Reservations(ReservedView):
         before = self._groups.get(group)
         if before is not None:
             before.until = until
+            # A slot that stays on its node is kept, so that its room is not offered to others in between.
             for uid in [uid for uid in before.pods if new.get(uid) != self.held[uid].node]:
                 self._end(uid, is_freed=True)
         for uid, node in new.items():
@@ -217,6 +218,7 @@ class Reservations(ReservedView):
     def observe(self, uid: str, new: Pod | None) -> None:
         """Applies a change of a pod that has a slot. None: it is deleted or finished. O(resources)."""
         held = self.held[uid]
+        # The room is free for others, unless the pod has taken it itself.
         if new is None or new.node or new.finished:
             self._end(uid, is_freed=new is None or new.node != held.node)
         elif new.requests != held.pod.requests or new.namespace != held.pod.namespace:
@@ -235,6 +237,7 @@ class Reservations(ReservedView):
             return
         siblings = self._groups[held.group].pods
         slots = self.by_node.get(node, {}).keys() & siblings
+        # A sibling that is on the node itself has used its slot. Sorted, so that replicas and replays choose alike.
         partner = next(
             (sibling for sibling in sorted(slots) if sibling not in here and self.are_alike(uid, sibling)), ""
         )

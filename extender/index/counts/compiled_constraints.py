@@ -44,7 +44,7 @@ BYTES_A_POD = 150
 # Idle: no pod has the signature now. That is the usual case, because a binding adds labels of the node's topology to a
 # pod (KEP-4742), so pending pods have their signature only for moments. 2,000 workloads of 75 pods each need 39 MiB.
 # The bytes grow with the pods of the cluster: enough to keep a workload's constraints for its next replica, but not
-# those of pods that are gone.
+# the constraints of pods that are gone.
 MOST_IDLE = 4_000
 IDLE_BYTES = 4 * 2**20
 IDLE_BYTES_A_POD = 300

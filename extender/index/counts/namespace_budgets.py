@@ -71,7 +71,7 @@ class Needs(NamedTuple):
 class NamespaceUse:
     """What the signatures of one namespace use. ``held`` signatures count, ``waiting`` ones did not fit.
 
-    ``crossing``: those of ``held`` that a quota for affinity across namespaces would concern.
+    ``crossing``: the ``held`` ones that a quota for affinity across namespaces would concern.
 
     Signatures with the same constraints count once, because the pods of a StatefulSet differ in their labels.
     """
@@ -213,6 +213,7 @@ class NamespaceBudgets:
         waits, and costs nothing more once it is compiled. What policies add to an effective pod does not count for its
         tenant: the pod that the watch shows does. O(1) if the signature counts already, else O(its constraints).
         """
+        # An effective pod counts by the signature that the watch shows: policies do not use up a tenant's budget.
         shown = signature if signature.shown is None else signature.shown()
         if shown is None or self.is_held(shown) or (is_compiled and shown not in existing):
             return None

@@ -94,6 +94,7 @@ class Overlaps:
     def added_by(self, selectors: Iterable[PodSelector]) -> int:
         """How much ``most`` would grow with these selectors; some may be there already. O(requirements + values)."""
         before, new = self.most, [selector for selector in selectors if selector not in self._filed]
+        # Tried and undone: an exact answer needs the choice of labels that adding makes.
         for selector in new:
             self.add(selector)
         after = self.most
@@ -117,6 +118,7 @@ class Overlaps:
         values = self._keys.get(under.key)
         if values is None:
             values = self._keys[under.key] = _Values()
+        # Only the greatest weight under a key counts, so it is replaced as a whole.
         self.most -= values.greatest
         values.add(under.values, weight)
         self.most += values.greatest

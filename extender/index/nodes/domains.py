@@ -175,7 +175,7 @@ class Inclusion:
         return self.tolerations is None or first_untolerated(node.taints, self.tolerations) is None
 
     def admitted(self, carried: str, numbers: Iterable[int], nodes: Sequence[Node | None]) -> list[int]:
-        """Those of some nodes with the label key ``carried`` that it admits.
+        """Which of some nodes with the label key ``carried`` it admits.
 
         O(nodes), without a call for a usual node.
         """
@@ -306,7 +306,7 @@ class NodeMatches:
             self._verdicts[number] = _UNKNOWN
 
     def wrong(self, numbers: Iterable[int]) -> list[int]:
-        """Those of the nodes whose known verdict is wrong; for the audit. O(nodes × terms)."""
+        """Which of the nodes have a wrong known verdict; for the audit. O(nodes × terms)."""
         nodes, verdicts = self._nodes, self._verdicts
         known = [number for number in numbers if number < len(verdicts) and verdicts[number] != _UNKNOWN]
         return [

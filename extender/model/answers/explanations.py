@@ -1,6 +1,6 @@
 """What `explain` says of a pod: what its constraints count now, what rejects it on which nodes, and what would help.
 
-Values only, in the form in which the API encodes them. The texts of reasons are those that the scheduler shows.
+Values only, in the form in which the API encodes them. Reasons have the texts that the scheduler shows.
 """
 
 from __future__ import annotations

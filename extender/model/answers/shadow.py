@@ -1,4 +1,4 @@
-"""What `/debug/shadow` answers with: the shadow decisions compared with those of kube-scheduler's own plugins."""
+"""What `/debug/shadow` answers with: shadow decisions, compared with the decisions of kube-scheduler's own plugins."""
 
 from __future__ import annotations
 
