@@ -36,7 +36,7 @@ _WITHOUT_KIND: Final = {
 
 
 def examine_policies(facts: Facts) -> list[Finding]:
-    """Every finding about them. O(policies)."""
+    """All findings about policies. O(policies)."""
     policies = facts.policies
     if policies is None:
         return []
@@ -280,7 +280,7 @@ _OTHERS: Final = "see the log of the leader, and `kubectl describe gpl -A`"
 
 
 def examine_groups(facts: Facts) -> list[Finding]:
-    """Every finding about them. O(groups)."""
+    """All findings about pod groups, the group that waits longest first. O(groups)."""
     waiting = facts.groups
     if waiting is None:
         return []
@@ -321,6 +321,7 @@ _SEE_QUOTAS: Final = "see `kubectl get resourcequotas -A`"
 def examine_quotas(facts: Facts) -> list[Finding]:
     """All findings about quotas for affinity across namespaces that limit nothing, or fewer pods than it seems. O(quotas)."""
     quotas = [quota for quota in facts.quotas or () if quota.scopes]
+    # Three sorts: quotas that can charge no pod at all, quotas without a number of pods, quotas that charge only some pods.
     able = [quota for quota in quotas if can_charge(quota)]
     inert = [_inert(quota) for quota in quotas if not can_charge(quota)]
     numberless = [_numberless(quota) for quota in able if not limits_pods(quota)]

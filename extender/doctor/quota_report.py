@@ -161,6 +161,7 @@ def _take(obj: Object, cluster: _Cluster) -> None:
 
 def _rows(pods: Sequence[Pod], cluster: _Cluster) -> Iterator[PodsInScope]:
     """One row for each set of terms: the pods of a workload have the same."""
+    # By affinity and not by owner: a pod without an owner has a row too, and each revision of a workload with other terms has its own.
     by_terms: dict[object, list[Pod]] = {}
     for pod in pods:
         by_terms.setdefault(pod.signature.affinity, []).append(pod)
@@ -238,6 +239,7 @@ def _namespace(name: str, cluster: _Cluster, settings: Quota, closed_nodes: int,
     placed = [pod for pod in pods if pod.node]
     waiting = sorted((pod for pod in pods if not pod.node), key=lambda pod: (pod.quota.created, pod.name))
     is_exempt = name in settings.exempt_namespaces
+    # The trial limit: placed pods stay, and waiting pods are charged in the order of their creation.
     over, refused = 0, tuple[str, ...]()
     if limit is not None and not is_exempt:
         charged = [pod for pod in placed if pod.signature.priority_class not in settings.exempt_priority_classes]

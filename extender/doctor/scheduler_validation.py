@@ -98,6 +98,7 @@ def _fault(path: str, problem: str, remedy: str) -> Finding:
 def _leader_election(election: SchedulerLeaderElection) -> Iterator[Finding]:
     if not election.leader_elect:
         return
+    # 0 stands for the default. The checks are client-go's: kube-scheduler does not start if one of them fails.
     path = "leaderElection"
     lease, renew, retry = (
         given or default

@@ -110,6 +110,8 @@ def unasked_names(facts: Facts, profiles: Collection[str], waiting: Iterable[tup
 
     ``waiting``: for each pod its schedulerName, and since when no scheduler has tried it; 0 if one has tried it.
     """
+    # Unknown only if the service has run for a while, other schedulers have sent requests, and no name is hidden behind OTHERS (the
+    # metric has a limited number of names).
     asked, until = asking_schedulers(facts), facts.now - SETTLED_SECONDS
     if not asked or OTHERS in asked or facts.total("process_start_time_seconds") > until:
         return {}
@@ -120,6 +122,7 @@ def examine_schedulers(facts: Facts, profiles: Collection[str] | None = None) ->
     """All findings. ``profiles``: the profiles in the scheduler's configuration, None if it is not known. O(samples)."""
     if facts.samples is None or facts.leader:
         return []
+    # With schedulers many several names are fine, and a silent one is suspicious. With one it is the other way round.
     asked = asking_schedulers(facts)
     many = facts.settings.schedulers == "many"
     return [*_unasked(facts), *(_silent(asked, profiles or ()) if many else _several(asked, profiles))]

@@ -103,6 +103,8 @@ async def _review(request: web.Request) -> web.Response:
     webhook = request.path.removeprefix("/")
     service, started, kind = request.app[_SERVICE], perf_counter(), ""
     try:
+        # 1. The client, before its body is read. 2. The review. 3. The labels of its namespace, which may have to be read from the API
+        # server. 4. The decision, which never raises.
         _check_client(request, service.webhook)
         review = await _read(request, service)
         kind = _kind_of(review)
@@ -133,6 +135,7 @@ async def _read(request: web.Request, service: AdmissionService) -> JsonObject:
     """The review, read within its time. Raises what `_failure_of` knows."""
     if not service.readiness.is_ready:
         raise not_ready(service.readiness.checks())
+    # Only the arrival is limited in time: the work of a decision is limited by budgets.
     held = service.bodies.acquire(request)
     try:
         async with asyncio.timeout(service.deadline):

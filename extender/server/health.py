@@ -92,7 +92,7 @@ async def log_level(_: web.Request) -> web.Response:
 
 async def change_log_level(request: web.Request) -> web.Response:
     """`curl -X PUT --data debug .../debug/loglevel`: holds until the next start. Answers with the level."""
-    # Compared as bytes: the charset of the client is ignored, as decoding some of them takes minutes.
+    # Compared as bytes. The client's charset is ignored, because decoding by some charsets takes minutes.
     app = request.app[COLLABORATORS]
     held = app.bodies.acquire(request)
     try:

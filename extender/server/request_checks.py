@@ -64,6 +64,8 @@ def check_verb(request: web.Request, server: Server) -> None:
     Without a client CA every client that reaches the port may use them, except a browser that a page of another site has sent here:
     verbs nominate, bind and delete pods. kube-scheduler sends JSON, the host of its urlPrefix, and none of a browser's headers.
     """
+    # With a client CA the host does not matter: a page of another site has no client certificate of its own, and `_check_site` rejects
+    # requests with the user's.
     tls = server.tls
     if tls.client_ca_file:
         _check_role(client_names(request), "scheduler", tls.clients)
@@ -146,7 +148,7 @@ def client_names(request: web.Request, setting: str = "server.tls.clientCAFile")
 
 def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
     """Raises Failure unless one of the names has the role; an admin has them all."""
-    if not clients.named:
+    if not clients.named:  # no roles are configured: every client of the CA may do everything
         return
     by_role: Mapping[Role, Sequence[str]] = {"scheduler": clients.scheduler, "metrics": clients.metrics, "admin": ()}
     check_names(names, {*by_role[role], *clients.admin}, f"server.tls.clients.{role}")

@@ -101,9 +101,10 @@ def effective_pod(pod: Pod, view: ClusterView, settings: Settings) -> Pod:
 
 
 def effective(signature: PodSignature, view: ClusterView, settings: Settings) -> Effective:
-    """What the policies make of a signature; kept by the table of policies until one of them changes."""
+    """The effective form of a signature. The table of policies keeps it until a policy changes."""
     labels = view.namespace_labels(signature.namespace)
     known = view.policies.made_of(signature)
+    # Policies select by the labels of the namespace too. A change of these gives a new object, so identity is enough, and is cheap.
     if known is None or known.namespace_labels is not labels:
         known = _made(signature, labels, view, settings)
         view.policies.keep(signature, known)
@@ -155,6 +156,8 @@ def _is_exempt(signature: PodSignature, settings: Settings) -> bool:
 def _made(signature: PodSignature, labels: Labels | None, view: ClusterView, settings: Settings) -> Effective:
     if _is_exempt(signature, settings) or (signature.excess is not None and settings.mode == "offload"):
         return Effective(labels)  # above a limit: it is rejected on every node
+    # In this order, because a pod that must not miss a policy is refused before anything is applied:
+    # 1. invalid policies; 2. policies that select by labels of a namespace that is not known yet; 3. the others.
     subject = signature.subject(labels)
     for invalid in view.policies.invalid_for(subject):
         if invalid.scope is not None and invalid.must_not_be_missed(Moment.SCHEDULING):

@@ -52,6 +52,7 @@ async def listening_within(
         async with connections.accepting(address, tls) as (host, port):
             scheme = "https" if tls else "http"
             yield f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        # No new connections from here on. Requests in flight are finished before the framework's cleanup, which drops their bodies.
         await _finished(bodies)
     finally:
         await runner.cleanup()

@@ -96,6 +96,7 @@ def _overview(figures: ClusterFigures, freshness: float | None, app: Collaborato
 
 
 def _checks(app: Collaborators) -> Iterator[HealthCheck]:
+    # A stale index still answers, by the fallback of the settings: its checks are warnings.
     is_stale = app.readiness.is_stale
     for name, problem in app.readiness.checks().items():
         if not problem:

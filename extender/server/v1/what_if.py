@@ -42,6 +42,7 @@ async def _ready(app: Collaborators) -> WhatIfService:
 
 async def _while_awaited(request: web.Request, what_ifs: WhatIfService, body: bytes) -> bytes:
     """The answer. When the client closes the connection the computation ends, and Failure is raised."""
+    # The framework does not cancel a handler when the client leaves. A what-if may take long, so the connection is polled.
     task = asyncio.create_task(what_ifs.answer(body))
     try:
         while not task.done():

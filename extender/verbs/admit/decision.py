@@ -232,6 +232,7 @@ class AdmitVerb:
 
     def _why_not(self, request: Request, kind: str) -> str:
         """The reason why nothing is injected into an object; empty if policies are to be applied."""
+        # The reason becomes an audit annotation, so that an administrator sees why a pod has no directives.
         exempt, metadata = self._settings.policies.exempt, request.obj["metadata"]
         if request.namespace in exempt.namespaces:
             return f"namespace {request.namespace} is exempt"

@@ -74,6 +74,7 @@ def native_policy(policy: Policy, spec: JsonObject, exempt: Exempt) -> NativePol
     unknown = islice(unknown_fields(spec, SPEC_FIELDS, "spec"), _SHOWN)
     draft = _Draft(left_out=[f"{path}: unknown field" for path in unknown])
     spec = with_known_fields(spec)  # the name of another field is free text, and would become a part of an expression
+    # 1. Policies that no mutation can stand for. 2. Directive by directive: a mutation, or an entry in `left_out`. 3. Nothing left.
     _behaviour(policy, draft)
     if policy.mode is Mode.AUDIT or Moment.ADMISSION not in policy.when or policy.targets is Targets.TEMPLATES:
         return NativePolicy((), tuple(draft.left_out), ())
@@ -137,6 +138,7 @@ def _scalars(policy: Policy, draft: _Draft, *, overrides: bool) -> None:
 
 
 def _scalar(name: str, wanted: str, unset: list[str], draft: _Draft, *, overrides: bool, unless: str = "false") -> None:
+    # `kept`: the pod has a value of its own, so the policy gives way. `unset` has the default of the API server.
     kept = f"({_has(name)} && !(object.spec.{name} in {_text([*unset, wanted])}))"
     condition = unless if overrides else f"{unless} || {kept}"
     draft.mutations.append(_unless(condition, _add(f"/spec/{name}", _text(wanted))))

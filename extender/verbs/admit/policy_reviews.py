@@ -49,12 +49,15 @@ def review_policy(
     """
     if request.operation not in ("CREATE", "UPDATE") or request.subresource:
         return allowed(request.uid)
+    # 1. The number of policies. 2. Errors; an unchanged spec is exempt. 3. Warnings, only about a valid policy.
     kind, limits = str(request.kind.get("kind")), settings.limits
     place = "" if kind == CLUSTER_KIND else request.namespace
     if request.operation == "CREATE" and policies.count_of(place) >= policies.most(place):
         return denied(request.uid, FORBIDDEN, f"with this one {policies.above(place)}")
     errors = validate(request.obj, limits, kind=kind)
     is_old = request.operation == "UPDATE" and request.obj.get("spec") == request.old.get("spec")
+    # Unknown fields inside of pod fields are errors, because they would be injected into pods; elsewhere they are warnings. Not for an
+    # unchanged spec: an older version may have accepted them.
     if not errors and not is_old:
         errors = _unknown_in_pods(request.obj.get("spec") or {})
     if errors and is_old:

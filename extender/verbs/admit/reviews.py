@@ -88,6 +88,7 @@ def read_review(review: Any) -> Request:
     if not uid_of(review):
         raise ReviewError("request.uid: is missing")
     operation, old, user = str(request.get("operation") or ""), request.get("oldObject"), request.get("userInfo")
+    # A DELETE has only the old object; nothing is injected into it.
     obj = request.get("object")
     if obj is None and operation in ("DELETE", "CONNECT"):
         obj = {}
@@ -167,6 +168,7 @@ def short_warnings(warnings: Iterable[str]) -> list[str]:
     texts = list(dict.fromkeys(_cut(" ".join(text.split()), _LONGEST_WARNING) for text in warnings))
     shown: list[str] = []
     room = _ALL_WARNINGS
+    # The last line keeps its room, so that no warning is lost without a sign.
     for number, text in enumerate(texts):
         room -= len(text)
         if room < _LONGEST_WARNING and number < len(texts) - 1:

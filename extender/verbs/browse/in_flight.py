@@ -159,6 +159,7 @@ def policy_page(
 
 def _selected(keys: Collection[PolicyKey], view: ClusterView, exempt: Exempt) -> Steps[dict[PolicyKey, _Selected]]:
     """The pods that the policies of these keys select."""
+    # By signature, not by pod: all pods of a signature are selected by the same policies.
     by_policy: dict[PolicyKey, _Selected] = {}
     looked = 0
     for signature in list(view.pods_of) if len(view.policies) else ():

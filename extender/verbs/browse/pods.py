@@ -323,10 +323,10 @@ class FirstRows(Generic[T]):
 
     def add(self, position: str, row: T) -> None:
         """Adds a row, unless it is on an earlier page."""
-        if position <= self._after and self._after:
+        if position <= self._after and self._after:  # an earlier page
             return
         self._added += 1
-        if self._bound is not None and position > self._bound:
+        if self._bound is not None and position > self._bound:  # a later page: only counted, for `more`
             return
         self._rows[position] = row
         if len(self._rows) >= self._limit + _KEPT:
@@ -337,6 +337,7 @@ class FirstRows(Generic[T]):
         return self._rows.get(position)
 
     def _cut(self) -> None:
+        # A full page: rows beyond its last position cannot come back, so later rows are compared with that position alone.
         positions = sorted(self._rows)[: self._limit]
         self._rows = {position: self._rows[position] for position in positions}
         if len(positions) == self._limit:

@@ -46,6 +46,7 @@ def _amounts(number: NodeNumber, node: Node, matching: int, view: ClusterView) -
 
 def topology_page(asked: TopologyQuestion, view: ClusterView) -> Steps[TopologyPage]:
     """The page. O(nodes + signatures + nodes with a matching pod)."""
+    # Sums are made for all domains, rows only for the domains of the page: a label such as the host name has a domain for each node.
     counts = yield from _matching(asked, view)
     matching = sum(counts.values())
     if asked.domain is not None:

@@ -51,6 +51,8 @@ def explain(
 
     O(nodes × clauses + signatures + nodes with a counted pod), and the trials of `find_changes`.
     """
+    # 1. The verdict of filter, and what each rule rejects by itself. 2. Node fit. 3. The counts of each constraint. 4. Changes, only if
+    # no node passes and fits: they cost most. The version is compared at the end, because the cluster may change between steps.
     incoming = Incoming(pod, view, settings)
     version = _version(incoming)
     yield from _check(incoming)

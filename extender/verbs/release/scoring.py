@@ -201,6 +201,8 @@ class Scoring:
 
         O(nodes + pods log nodes) by resources alone, else O(kinds × nodes + pods × (terms + `_MOST_NODES`)) at worst.
         """
+        # 1. One kind without constraints and preferences: by resources alone. 2. Without rules that count: live counts stay untouched.
+        # 3. With rules: on trial counts, which are taken off at each pause and put back after it.
         examples = {self._kinds[pod.uid]: pod for pod in self._pods}
         is_counted = any(self._is_scored(pod) for pod in examples.values())
         if self._checks is None and len(examples) == 1 and not (is_counted or self._prefers(path)):
@@ -242,6 +244,7 @@ class Scoring:
         strategy, shares = self._settings.answers.scoring_strategy, self._shares
         if strategy == "Ignored":
             return ()
+        # Each node is in the heap with the score of one more pod on it. Placing a pod changes only the entry of its node.
         cpu, memory = scored_requests(self._pods[0].requests)
         heap: list[tuple[float, int, str, NodeNumber, int]] = []
         for at, room in enumerate(rooms, start=1):
@@ -322,6 +325,7 @@ class Scoring:
             excluded=full,
             shares=self._shares,
         )
+        # The chosen node may be full for this kind, because the scores know only requested resources: then it is excluded for good.
         wanted = structs.replace(pod, signature=order.wanted.signature)
         while positions := select_host(search, wanted, 0, ""):
             room = order.rooms[positions[0]]
