@@ -112,10 +112,12 @@ def unasked_names(facts: Facts, profiles: Collection[str], waiting: Iterable[tup
     """
     # Unknown only if the service has run for a while, other schedulers have sent requests, and no name is hidden behind OTHERS (the
     # metric has a limited number of names).
-    asked, until = asking_schedulers(facts), facts.now - SETTLED_SECONDS
-    if not asked or OTHERS in asked or facts.total("process_start_time_seconds") > until:
+    senders, until = asking_schedulers(facts), facts.now - SETTLED_SECONDS
+    if not senders or OTHERS in senders or facts.total("process_start_time_seconds") > until:
         return {}
-    return Counter(name for name, since in waiting if 0 < since < until and name not in asked and name not in profiles)
+    return Counter(
+        name for name, since in waiting if 0 < since < until and name not in senders and name not in profiles
+    )
 
 
 def examine_schedulers(facts: Facts, profiles: Collection[str] | None = None) -> list[Finding]:
@@ -123,9 +125,9 @@ def examine_schedulers(facts: Facts, profiles: Collection[str] | None = None) ->
     if facts.samples is None or facts.leader:
         return []
     # With schedulers many several names are fine, and a silent one is suspicious. With one it is the other way round.
-    asked = asking_schedulers(facts)
+    senders = asking_schedulers(facts)
     many = facts.settings.schedulers == "many"
-    return [*_unasked(facts), *(_silent(asked, profiles or ()) if many else _several(asked, profiles))]
+    return [*_unasked(facts), *(_silent(senders, profiles or ()) if many else _several(senders, profiles))]
 
 
 def _unasked(facts: Facts) -> Iterator[Finding]:
@@ -137,11 +139,11 @@ def _unasked(facts: Facts) -> Iterator[Finding]:
         yield Finding("warning", _CHECK, problem, remedy)
 
 
-def _several(asked: Collection[str], profiles: Collection[str] | None) -> Iterator[Finding]:
+def _several(senders: Collection[str], profiles: Collection[str] | None) -> Iterator[Finding]:
     """Requests of several schedulers while the setting ``schedulers`` is one: each of them uses room as if it were alone."""
-    others = sorted(set(asked) - set(profiles or ()))
+    others = sorted(set(senders) - set(profiles or ()))
     remedy = "set schedulers: many, so that constraints and room are exact among them"
-    if profiles is not None and others and len(asked) > 1:
+    if profiles is not None and others and len(senders) > 1:
         problem = f"schedulers is one, but requests came for pods of {_named(others)}, which no profile of this scheduler places"
         yield Finding("warning", _CHECK, problem, remedy)
     elif profiles is None and len(others) > 1:
@@ -151,11 +153,11 @@ def _several(asked: Collection[str], profiles: Collection[str] | None) -> Iterat
         )
 
 
-def _silent(asked: Collection[str], profiles: Collection[str]) -> Iterator[Finding]:
+def _silent(senders: Collection[str], profiles: Collection[str]) -> Iterator[Finding]:
     """Profiles that have sent no request while others have: they may place pods without the extender."""
-    silent = sorted(set(profiles) - set(asked))
-    if asked and silent:
-        problem = f"no request came for pods of {_named(silent)} since the service started, but for pods of {_named(sorted(asked))}"
+    silent = sorted(set(profiles) - set(senders))
+    if senders and silent:
+        problem = f"no request came for pods of {_named(silent)} since the service started, but for pods of {_named(sorted(senders))}"
         remedy = (
             "nothing to do if it had no pod to place; else its configuration lacks the extender, and room is used twice"
         )

@@ -42,9 +42,9 @@ def readiness_answer(
     failed = [name for name, problem in checks.items() if problem]
     if not failed and "verbose" not in request.query:
         return web.Response(text="ok")
-    told = {name: f" ({remark})" for name, remark in (remarks or {}).items()}
+    remark_of = {name: f" ({remark})" for name, remark in (remarks or {}).items()}
     lines = [
-        f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok{told.get(name, '')}"
+        f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok{remark_of.get(name, '')}"
         for name, problem in checks.items()
     ]
     lines.append("readyz check failed" if failed else "readyz check passed")

@@ -270,10 +270,14 @@ class FilterService:
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Decides a request. A pod that is assumed on nodes that still pass gets these nodes again, or an error."""
+        # Each await lets watch events and other requests in, so what was known before it is checked again after it.
         self.requests += 1
         pod = self._watched(args.pod)
+        # 1. Nodes that the watch does not show (a simulation): no wait, and an existing assumption stays.
         if self._are_all_new(args):
             return self._answer_new_nodes(args, pod)
+        # 2. An earlier answer let the pod pass: the same answer again, or an error. Otherwise that assumption ends, because the new
+        #    request shows that the attempt failed. It ends before any wait, so that its room is free for other requests meanwhile.
         sent, args, previous = args, args.by_names(), None
         if isinstance(pod, Pod):
             if self._index.reserved.held:
@@ -281,18 +285,22 @@ class FilterService:
             if (again := self._answer_again(args, pod)) is not None:
                 return again
             previous = self._index.assumed.forget(pod.uid)
+        # 3. The pod of the watch. Where request and watch differ, the watch may be behind: wait for it.
         if not isinstance(pod, Pod) or not has_same_constraints(args.pod.signature, pod.signature):
             pod = await self._pods.find(args.pod)
         if not isinstance(pod, Pod):
             return self._decide(sent) if self._has_new(sent) else _reject_for_now(pod)
         args = replace(args, pod=pod)
+        # 4. Assumed pods whose nodes may change the answer: wait for them. The pod itself may be deleted or bound meanwhile.
         if self._may_wait(args):
             await self._wait(args)
             pod = self._watched(pod)
             if not isinstance(pod, Pod):
                 return _reject_for_now(pod)
             args = replace(args, pod=pod)
-        if (again := self._answer_again(args, pod)) is not None:  # another request was answered meanwhile
+        # 5. Another request about the pod may have been answered during the waits. From here to the assumption there is no await, so no
+        #    other decision comes between.
+        if (again := self._answer_again(args, pod)) is not None:
             return again
         previous = self._index.assumed.forget(pod.uid) or previous
         return self._answer(args, previous)

@@ -131,17 +131,17 @@ async def topology(request: web.Request) -> web.Response:
         raise WireError("key", 'expected a label key of nodes such as "topology.kubernetes.io/zone"')
     text = request.query.get("selector")
     selector = None if text is None else parse_selector_text(text, "selector")
-    asked = TopologyQuestion(key, _page_of(request), selector, request.query.get("domain"))
-    return await _answer(request, lambda browser: browser.topology(asked))
+    question = TopologyQuestion(key, _page_of(request), selector, request.query.get("domain"))
+    return await _answer(request, lambda browser: browser.topology(question))
 
 
 async def pending(request: web.Request) -> web.Response:
     """`GET /v1/pending?namespace=NS&after=POSITION&limit=N`: the pod that waits longest first."""
     check_parameters(request, _NAMES)
-    asked, app = _page_of(request), request.app[COLLABORATORS]
+    page_of, app = _page_of(request), request.app[COLLABORATORS]
 
     async def compute(browser: BrowseService) -> PendingPage:
-        return _with_answers(await browser.pending(asked), app)
+        return _with_answers(await browser.pending(page_of), app)
 
     return await _answer(request, compute)
 
@@ -153,8 +153,8 @@ def _listing(
 
     async def handle(request: web.Request) -> web.Response:
         check_parameters(request, _NAMES)
-        asked = _page_of(request)
-        return await _answer(request, lambda browser: read(browser, asked))
+        page_of = _page_of(request)
+        return await _answer(request, lambda browser: read(browser, page_of))
 
     return handle
 
@@ -245,7 +245,7 @@ OPERATIONS: Final = (
     _operation(
         "listWorkloads",
         "/v1/workloads",
-        _listing(lambda browser, asked: browser.workloads(asked)),
+        _listing(lambda browser, page_of: browser.workloads(page_of)),
         "Pods by namespace and labels: how many wait, and what constraints they have.",
         WorkloadPage,
         _NAMESPACE,
@@ -271,7 +271,7 @@ OPERATIONS: Final = (
     _operation(
         "listPreemptions",
         "/v1/preemptions",
-        _listing(lambda browser, asked: browser.preemptions(asked)),
+        _listing(lambda browser, page_of: browser.preemptions(page_of)),
         "The preemptions whose preemptor is not bound yet, the longest first. Only the leader has any.",
         PreemptionPage,
         _NAMESPACE,
@@ -279,7 +279,7 @@ OPERATIONS: Final = (
     _operation(
         "listGroups",
         "/v1/groups",
-        _listing(lambda browser, asked: browser.groups(asked)),
+        _listing(lambda browser, page_of: browser.groups(page_of)),
         "The groups of gated pods with a pod that has no node yet.",
         GroupPage,
         _NAMESPACE,
@@ -287,7 +287,7 @@ OPERATIONS: Final = (
     _operation(
         "listPolicies",
         "/v1/policies",
-        _listing(lambda browser, asked: browser.policies(asked)),
+        _listing(lambda browser, page_of: browser.policies(page_of)),
         "The scheduling policies, and how many pods each selects now.",
         PolicyPage,
         Parameter("namespace", "query", "Only policies of this namespace."),

@@ -37,15 +37,15 @@ class SharedAnswers:
     def __len__(self) -> int:
         return len(self._held)
 
-    async def of(self, asked: str, compute: Callable[[], Awaitable[object]], seconds: float) -> bytes:
+    async def of(self, request: str, compute: Callable[[], Awaitable[object]], seconds: float) -> bytes:
         """The encoded answer. Raises what ``compute`` raises, and NotExplained where it takes more than so many seconds.
 
         The computation ends when no request waits for it any more.
         """
-        shared = self._held.get(asked)
+        shared = self._held.get(request)
         if shared is None:
-            shared = self._held[asked] = _Shared(asyncio.create_task(_encoded(compute)))
-            shared.task.add_done_callback(partial(self._keep, asked, shared))
+            shared = self._held[request] = _Shared(asyncio.create_task(_encoded(compute)))
+            shared.task.add_done_callback(partial(self._keep, request, shared))
         shared.waiting += 1
         # The task is shielded: a request that ends (deadline, client gone) must not cancel it for the others. The last one does.
         try:
@@ -58,26 +58,26 @@ class SharedAnswers:
         finally:
             shared.waiting -= 1
             if not shared.waiting and not shared.task.done():
-                self._drop(asked, shared)
+                self._drop(request, shared)
                 shared.task.cancel()
 
-    def _keep(self, asked: str, shared: _Shared, task: asyncio.Task[bytes]) -> None:
+    def _keep(self, request: str, shared: _Shared, task: asyncio.Task[bytes]) -> None:
         """Keeps an answer for a while. An error is raised in the waiting requests and not kept."""
         if task.cancelled() or task.exception() is not None:
-            self._drop(asked, shared)
+            self._drop(request, shared)
             return
         self.bytes += len(task.result())
-        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._drop, asked, shared)
+        asyncio.get_running_loop().call_later(KEPT_SECONDS, self._drop, request, shared)
         for key, held in list(self._held.items()):
             if self.bytes <= MOST_BYTES:
                 break
             if held.task.done():
                 self._drop(key, held)
 
-    def _drop(self, asked: str, shared: _Shared) -> None:
-        if self._held.get(asked) is not shared:  # dropped before, and a newer answer to the same request is there
+    def _drop(self, request: str, shared: _Shared) -> None:
+        if self._held.get(request) is not shared:  # dropped before, and a newer answer to the same request is there
             return
-        del self._held[asked]
+        del self._held[request]
         if shared.task.done() and not shared.task.cancelled() and shared.task.exception() is None:
             self.bytes -= len(shared.task.result())
 

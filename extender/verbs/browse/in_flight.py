@@ -121,16 +121,16 @@ class _Selected:
 
 
 def policy_page(
-    asked: PageOf, view: ClusterView, exempt: Exempt, uses: Callable[[Policy], Sequence[DomainUse]]
+    page_of: PageOf, view: ClusterView, exempt: Exempt, uses: Callable[[Policy], Sequence[DomainUse]]
 ) -> Steps[PolicyPage]:
     """The page. ``exempt``: pods to which no policy applies. ``uses``: how much of its domains the pods of a policy use.
 
     O(policies + signatures × policies that may select them).
     """
-    page: FirstRows[Policy | InvalidPolicy] = FirstRows(asked.after, asked.limit)
+    page: FirstRows[Policy | InvalidPolicy] = FirstRows(page_of.after, page_of.limit)
     for piece in in_steps([*view.policies, *view.policies.invalid()], _LOOKS_A_STEP):
         for policy in piece:
-            if asked.namespace in ("", policy.key.namespace):
+            if page_of.namespace in ("", policy.key.namespace):
                 page.add(str(policy.key), policy)
         yield
     shown = page.rows()

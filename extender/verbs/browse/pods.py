@@ -57,16 +57,16 @@ class _Workload:
         self.waiting = ""
 
 
-def workload_page(asked: PageOf, view: ClusterView) -> Steps[WorkloadPage]:
+def workload_page(page_of: PageOf, view: ClusterView) -> Steps[WorkloadPage]:
     """The page. O(signatures + pods without a node)."""
     waiting = yield from _waiting(view)
-    page: FirstRows[_Workload] = FirstRows(asked.after, asked.limit)
+    page: FirstRows[_Workload] = FirstRows(page_of.after, page_of.limit)
     # Hashes of positions, in several sets: there may be a workload for each pod, and a large set takes milliseconds when it grows.
     seen: list[set[int]] = [set() for _ in range(_SETS)]
     for signatures in in_steps(list(view.pods_of), _SIGNATURES_A_STEP):
         for signature in signatures:
             pods = view.pods_of.get(signature)  # none where the last one has been deleted since
-            if pods and asked.namespace in ("", signature.namespace):
+            if pods and page_of.namespace in ("", signature.namespace):
                 _add(signature, pods, waiting.get(signature), page, seen)
         yield
     shown = page.rows()
@@ -268,16 +268,16 @@ def count_states(view: ClusterView, assumed: Container[str]) -> Steps[Counter[st
 
 
 def pending_page(
-    asked: PageOf, view: ClusterView, assumed: Container[str], unasked: Callable[[Pod], str]
+    page_of: PageOf, view: ClusterView, assumed: Container[str], unasked: Callable[[Pod], str]
 ) -> Steps[PendingPage]:
     """The page, without the last answers about the pods. O(pods without a node).
 
     ``unasked``: the text about a pod that no scheduler schedules, else empty.
     """
-    page: FirstRows[Pod] = FirstRows(asked.after, asked.limit)
+    page: FirstRows[Pod] = FirstRows(page_of.after, page_of.limit)
     for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
         for pod in piece:
-            if not asked.namespace or pod.signature.namespace == asked.namespace:
+            if not page_of.namespace or pod.signature.namespace == page_of.namespace:
                 page.add(f"{pod.created} {pod.full_name} {pod.uid}", pod)
         yield
     rows = tuple(_pending_row(pod, state_of(pod, view, assumed), view, unasked) for pod in page.rows())

@@ -44,26 +44,26 @@ def _amounts(number: NodeNumber, node: Node, matching: int, view: ClusterView) -
     }
 
 
-def topology_page(asked: TopologyQuestion, view: ClusterView) -> Steps[TopologyPage]:
+def topology_page(question: TopologyQuestion, view: ClusterView) -> Steps[TopologyPage]:
     """The page. O(nodes + signatures + nodes with a matching pod)."""
     # Sums are made for all domains, rows only for the domains of the page: a label such as the host name has a domain for each node.
-    counts = yield from _matching(asked, view)
+    counts = yield from _matching(question, view)
     matching = sum(counts.values())
-    if asked.domain is not None:
-        return (yield from _nodes_of(asked, counts, view))
+    if question.domain is not None:
+        return (yield from _nodes_of(question, counts, view))
     sums: dict[str, Counter[str]] = {}
     lacking = 0
     for piece in in_steps(list(view.known.values()), _NODES_A_STEP):
         for number in piece:
             node = view.node(number)
-            domain = None if node is None else node.labels.get(asked.key)
+            domain = None if node is None else node.labels.get(question.key)
             if node is None or domain is None:
                 lacking += node is not None
                 continue
             amounts = _amounts(number, node, counts.get(number, 0), view)
             sums.setdefault(domain, Counter()).update(amounts, nodes=1, unschedulable=node.unschedulable)
         yield
-    page: FirstRows[str] = FirstRows(asked.page.after, asked.page.limit)
+    page: FirstRows[str] = FirstRows(question.page.after, question.page.limit)
     for domains in in_steps(list(sums), _DOMAINS_A_STEP):
         for domain in domains:
             page.add(domain, domain)
@@ -73,24 +73,24 @@ def topology_page(asked: TopologyQuestion, view: ClusterView) -> Steps[TopologyP
         rows += [DomainRow(domain=domain, **sums[domain]) for domain in domains]
         yield
     return TopologyPage(
-        key=asked.key, lacking=lacking, matching=matching, domains=tuple(rows), more=page.more, next=page.next
+        key=question.key, lacking=lacking, matching=matching, domains=tuple(rows), more=page.more, next=page.next
     )
 
 
-def _is_matching(asked: TopologyQuestion, signature: PodSignature) -> bool:
-    if asked.page.namespace and signature.namespace != asked.page.namespace:
+def _is_matching(question: TopologyQuestion, signature: PodSignature) -> bool:
+    if question.page.namespace and signature.namespace != question.page.namespace:
         return False
-    return asked.selector is None or asked.selector.matches(signature.labels)
+    return question.selector is None or question.selector.matches(signature.labels)
 
 
-def _matching(asked: TopologyQuestion, view: ClusterView) -> Steps[Mapping[NodeNumber, int]]:
+def _matching(question: TopologyQuestion, view: ClusterView) -> Steps[Mapping[NodeNumber, int]]:
     """The number of matching pods on each node. O(signatures + nodes with such a pod), or O(nodes) if all pods match."""
-    if not asked.page.namespace and asked.selector is None:
+    if not question.page.namespace and question.selector is None:
         yield
         return {number: len(view.pods_on(number)) for number in view.known.values()}
     counts: dict[NodeNumber, int] = {}
     looked = 0
-    for placed in view.placed(wanted=partial(_is_matching, asked)):
+    for placed in view.placed(wanted=partial(_is_matching, question)):
         if placed is None:
             yield
             continue
@@ -103,15 +103,15 @@ def _matching(asked: TopologyQuestion, view: ClusterView) -> Steps[Mapping[NodeN
     return counts
 
 
-def _nodes_of(asked: TopologyQuestion, counts: Mapping[NodeNumber, int], view: ClusterView) -> Steps[TopologyPage]:
-    page: FirstRows[NodeNumber] = FirstRows(asked.page.after, asked.page.limit)
+def _nodes_of(question: TopologyQuestion, counts: Mapping[NodeNumber, int], view: ClusterView) -> Steps[TopologyPage]:
+    page: FirstRows[NodeNumber] = FirstRows(question.page.after, question.page.limit)
     lacking = 0
     for piece in in_steps(list(view.known.items()), _NODES_A_STEP):
         for name, number in piece:
             node = view.node(number)
-            domain = None if node is None else node.labels.get(asked.key)
+            domain = None if node is None else node.labels.get(question.key)
             lacking += node is not None and domain is None
-            if domain is not None and domain == asked.domain:
+            if domain is not None and domain == question.domain:
                 page.add(name, number)
         yield
     rows: list[NodeRow] = []
@@ -120,23 +120,23 @@ def _nodes_of(asked: TopologyQuestion, counts: Mapping[NodeNumber, int], view: C
             node = view.node(number)
             if node is not None:  # else deleted since
                 amounts = _amounts(number, node, counts.get(number, 0), view)
-                names = tuple(_names(view.pods_on(number), asked)) if amounts["matching"] else ()
+                names = tuple(_names(view.pods_on(number), question)) if amounts["matching"] else ()
                 rows.append(NodeRow(node=node.name, unschedulable=node.unschedulable, pod_names=names, **amounts))
         yield
     return TopologyPage(
-        key=asked.key,
+        key=question.key,
         lacking=lacking,
         matching=sum(counts.values()),
-        domain=asked.domain,
+        domain=question.domain,
         nodes=tuple(rows),
         more=page.more,
         next=page.next,
     )
 
 
-def _names(pods: Mapping[str, Pod], asked: TopologyQuestion) -> list[str]:
+def _names(pods: Mapping[str, Pod], question: TopologyQuestion) -> list[str]:
     """The first few matching pods in the order of their names. O(pods of the node)."""
-    return sorted(pod.full_name for pod in pods.values() if _is_matching(asked, pod.signature))[:_NAMED]
+    return sorted(pod.full_name for pod in pods.values() if _is_matching(question, pod.signature))[:_NAMED]
 
 
 def topology_keys(view: ClusterView) -> Steps[tuple[tuple[KeySummary, ...], int]]:
