@@ -118,7 +118,7 @@ class PoliciesView:
         invalid = []
         for place in ("", subject.namespace):
             invalid += [policy for policy in self._invalid.get(place, {}).values() if policy.may_select(subject)]
-            # one represents all above the limit
+            # One represents all above the limit.
             if len(keys := self._keys.get(place, ())) > (most := self.most(place)):
                 invalid.append(self._without_effect(next(iter(self._strict_beyond.get(place, ())), keys[most])))
         return invalid

@@ -250,7 +250,7 @@ class Reflector(Generic[T]):
         try:
             await self._connection.call("GET", self._kind.path, query=query, limit=self._options.confirm_timeout)
         except Rejected as error:
-            # the watch itself may still work
+            # The watch itself may still work.
             _LOG.debug("%s: cannot confirm the resourceVersion: %s", self.name, error)
 
     async def _follow(self, handler: EventHandler[T], query: dict[str, str], initial: Listed[T] | None) -> WatchEnd:

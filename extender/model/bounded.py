@@ -90,6 +90,7 @@ def shrink(table: dict[Any, Any]) -> None:
     size = sys.getsizeof(table)
     if size > _SMALL and size > _EMPTY_BYTES_AN_ENTRY * len(table):
         entries = list(table.items())
+        # Refilled in place, because others hold the table.
         table.clear()
         table.update(entries)
 
@@ -259,6 +260,7 @@ class DeletedPods:
         """Records a deletion. O(1)."""
         mark, start = _place(uid)
         bucket = self._held[start : start + _SLOTS]
+        # The newest first: the oldest of the bucket falls out at its end.
         if mark not in bucket:
             self._held[start + 1 : start + _SLOTS] = bucket[:-1]
             self._held[start] = mark

@@ -72,6 +72,7 @@ def placement_name(group: GroupKey) -> str:
 
     The parts for policy and group help the reader. They are shortened, so the hash tells groups apart.
     """
+    # A line break is in no part, so different groups have different texts.
     digest = sha256("\n".join(group).encode()).hexdigest()[:_DIGITS]
     policy = group.policy.rpartition("/")[2]
     parts = (_as_name(policy), _as_name(group.value.rpartition("/")[2]), digest)

@@ -37,7 +37,9 @@ class Weighed(Protocol):
 def removal_rank(victims: Sequence[Weighed], pdb_violations: int) -> RemovalRank:
     """The order of nodes for preemption; smaller is better. ``victims``: at least one, the most important first."""
     highest = max(victim.priority for victim in victims)
+    # Among victims of the highest priority only, as in kube-scheduler.
     earliest = min(victim.start_time or _LATEST for victim in victims if victim.priority == highest)
+    # The offset makes every priority positive, so that fewer victims of negative priority are not worse.
     total = sum(victim.priority for victim in victims) + _PRIORITY_OFFSET * len(victims)
     return (pdb_violations, victims[0].priority, total, len(victims), -earliest.timestamp())
 

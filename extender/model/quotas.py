@@ -46,6 +46,7 @@ def _requests(pod: Pod) -> Resources:
 def charges(hard: Resources, pod: Pod) -> Iterator[tuple[str, int]]:
     """The limits that a pod uses up, with the amounts. O(limits), or O(requests) if there are many limits."""
     names: Iterable[str] = hard
+    # A quota may have many limits and a pod few resources: then look up the pod's resources among the limits.
     if len(hard) > _FEW:
         requests = chain(_requests(pod), (_REQUESTS + name for name in _requests(pod)))
         mentioned = chain(NUMBERS, requests, (_LIMITS + name for name in pod.quota.limits))

@@ -183,6 +183,7 @@ class ReleaseSpec:
         """The domains of nodes with one of these values of the first key; `ANYWHERE` alone for None. O(values)."""
         if values is None:
             return (ANYWHERE,)
+        # Without a list of domains each value is a domain by its own name.
         if not self.domains:
             return tuple(sorted(values))
         return tuple(sorted({self._name_of[value] for value in values if value in self._name_of}))

@@ -91,6 +91,7 @@ def decode_snapshot(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> S
             continue
         try:
             snapshot.objects.append(_tainted(_decode(kind, _completed(item, refused))))
+        # One unreadable object does not spoil the snapshot.
         except WireError as error:
             field = f"{item.place}.{error.path}" if error.path else item.place
             snapshot.unreadable.append(f"{field}{_named(item.body)}: {error.problem}")
@@ -125,12 +126,14 @@ def items_of(body: bytes, unreadable: list[str]) -> Iterator[SnapshotItem]:
         return
     try:
         listed = _read(_LIST, body)
+    # Not one document: perhaps several, one after the other.
     except WireError as error:
         for number, document in enumerate(_several(body, error)):
             yield from _items(document, f"documents[{number}]", "", unreadable)
         return
     if listed.kind.endswith("List"):
         yield from _items_in(listed.items, "", listed.kind.removesuffix("List"), unreadable)
+    # A single object. Without metadata it is no object of Kubernetes.
     elif listed.items is None and b'"metadata"' in body:
         yield from _items(body, "document", "", unreadable)
     else:
@@ -191,6 +194,7 @@ def _several(body: bytes, error: WireError) -> list[bytes]:
     try:
         documents.extend(_documents(body))
     except WireError as later:
+        # If the first document is bad already, the error of the whole body says more.
         raise (later if documents else error) from None
     if len(documents) < 2:  # noqa: PLR2004 (one document that is no list)
         raise error

@@ -361,7 +361,7 @@ class AssumedPods:
         read = min(now, known_until)
         late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
         self.expired += len(late)
-        # discard: the report has come
+        # `discard`, because the report has come.
         ends = {**dict.fromkeys(late, self.forget), **dict.fromkeys(ended, self.discard)}
         over = [assumed for uid, end in ends.items() if (assumed := end(uid)) is not None]
         self.ended += len(over)

@@ -309,7 +309,7 @@ class ConstraintCompiler:
         return known.compiled
 
     def _add(self, signature: PodSignature) -> CompiledConstraints:
-        # may make groups of existing pods' terms, so the versions are taken afterwards
+        # This may make groups of existing pods' terms, so the versions are taken afterwards.
         self._signatures.pin(signature, 1)
         made = self._compile(signature)
         made.size = _size(made)

@@ -307,7 +307,7 @@ class Topology:
         while self.names and not self.names[-1]:
             self.names.pop()
             self.nodes.pop()
-        # most were cut off with the end
+        # Most free numbers were cut off with the end.
         if len(self._free) > 2 * (len(self.names) - len(self._numbers)) + _LEAST_SPARE:
             self._free = [free for free in self._free if free < len(self.names)]
             heapify(self._free)

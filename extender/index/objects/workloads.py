@@ -65,7 +65,7 @@ class Workloads:
         owner = self._owner(signature)
         if owner is not None and owner.selector is not None:
             merged = owner.selector.requirements
-            # its map is merged into the services' map; for a common key it wins
+            # Its map is merged into the services' map; for a common key it wins.
             if owner.kind == "ReplicationController":
                 keys = {clause.key for clause in merged}
                 clauses = [clause for clause in clauses if clause.key not in keys]

@@ -135,6 +135,7 @@ class NodeTable:
         values = self._names if is_field else self._values(clause.key)
         if is_field and clause.key != NAME_FIELD:
             values = [None] * len(values)
+        # Each distinct value is compared once: thousands of nodes have few zones.
         distinct = set(values)
         passing = {value for value in distinct if clause.matches({} if value is None else {clause.key: value})}
         if len(passing) == len(distinct):
@@ -287,6 +288,7 @@ class NodeAffinity:
         allowed = [frozenset((value,)) for name, value in self.node_selector if name == key]
         by_term = [_listed(term, key, term.expressions) for term in self.terms or ()]
         listed = [values for values in by_term if values is not None]
+        # One term without a list allows any value, so then the terms do not narrow the values.
         if by_term and len(listed) == len(by_term):
             allowed.append(frozenset().union(*listed))
         return frozenset.intersection(*allowed) if allowed else None

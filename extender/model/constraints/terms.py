@@ -141,6 +141,7 @@ def is_cross_namespace(terms: Iterable[tuple[object, object]]) -> bool:
 
 def is_cross_namespace_term(value: Mapping[str, Any]) -> bool:
     """Whether one term as JSON, required or weighted, puts its pod in the scope."""
+    # A weighted term contains the term.
     term = value.get("podAffinityTerm") or value
     return is_cross_namespace([(term.get("namespaces"), term.get("namespaceSelector"))])
 

@@ -115,6 +115,7 @@ def _selector_in_steps(raw: bytes, path: str = "spec.selector") -> Steps[LabelSe
             clauses += [
                 requirement(e.key, e.operator, e.values or ()) for e in expressions[start : start + _CLAUSES_A_STEP]
             ]
+        # The pairs of matchLabels are cheap, so they are made in the last step.
         return parse_selector(parsed.match_labels or {}, clauses)
     except SelectorError:
         return None
@@ -159,6 +160,7 @@ def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
     errors: list[str] = []
     terms = _Terms(namespace)
 
+    # One bad term makes its whole list fail, as in kube-scheduler.
     def each(name: str, make: Callable[[T], R], items: Sequence[T] | None) -> tuple[R, ...]:
         try:
             return tuple(map(make, items or ()))

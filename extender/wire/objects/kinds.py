@@ -271,6 +271,7 @@ class Kind(Generic[T]):
             if line.startswith(_CHANGES):  # no mark; a search for one would read a long line again
                 raise from_msgspec(error) from None
             return self._decode_mark(line, error)
+        # A mark whose type does not come first, after a decoder that happened to accept its object.
         if event.type in ("BOOKMARK", "ERROR"):
             return self._decode_mark(line)
         meta: MetaJson | None = event.object.metadata
@@ -314,6 +315,7 @@ class Kind(Generic[T]):
                 return WatchEvent("BOOKMARK", None, mark.resource_version or "", initial_events_end=end)
         except UNREADABLE as error:
             raise from_msgspec(cause or error) from None
+        # Neither a mark nor an object of this kind: the first error says more, if there is one.
         raise WireError("", "event has an unknown form") if cause is None else from_msgspec(cause)
 
 

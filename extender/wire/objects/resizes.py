@@ -72,6 +72,7 @@ def shown_resources(spec: PodSpecJson, status: PodStatusJson) -> Shown | None:
                 shown.pop(container_status.name, None)
             else:
                 shown[container_status.name] = container_status
+    # Nothing is being resized: the spec alone counts, and the pod shares its amounts with its siblings.
     if status.resources is None and _is_as_wanted(spec, shown):
         return None
     return Shown(shown, bytes(status.allocated_resources), status.resources, _is_infeasible(status))
@@ -81,6 +82,7 @@ def _is_as_wanted(spec: PodSpecJson, shown: Mapping[str | None, ContainerStatusJ
     """Whether each container has its requests and limits, and nothing else is allocated."""
     if not shown:
         return True
+    # Sidecars may be resized too. Pods with init containers are few, so they take the longer way.
     if spec.init_containers:
         return False
     for container in spec.containers or ():
@@ -119,6 +121,7 @@ def request_parts(spec: PodSpecJson, shown: Shown | None) -> Parts:
         name: (bytes(status.allocated_resources), _requests(status.resources))
         for name, status in shown.containers.items()
     }
+    # Of resources of the pod itself the status counts only if the spec sets any.
     pod_level: Amounts = plain[3]
     if plain[3] and shown.actual is not None:
         pod_level = _amounts(plain[3], shown.allocated, _requests(shown.actual), shown.is_infeasible)

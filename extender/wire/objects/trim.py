@@ -307,6 +307,7 @@ def _signature(template: Template, *, counts: bool, ports: int = 0) -> PodSignat
     live = _LIVE.get(key)
     if live is None:
         live = _LIVE[key] = _parse_signature(template, held, excess)
+        # Too many ports are no part of the template, so such a signature is found in `_LIVE` only.
         if not ports:
             _SIGNATURES.put(template, live, held)
     return live
@@ -518,6 +519,7 @@ def _gates(raw: bytes) -> tuple[str, ...]:
 def _annotations(raw: bytes) -> tuple[str, tuple[tuple[str, int], ...]]:
     """The group of the release, and by key the first annotations whose values are numbers."""
     annotations = parse_strings(raw, "metadata.annotations")
+    # Sorted by key before it is cut, so that equal pods keep equal annotations.
     numbers = sorted((key, value) for key, value in annotations.items() if _NUMBER.fullmatch(value))[:MOST_NUMBERS]
     released, _, _ = annotations.get(RELEASED_ANNOTATION, "").rpartition("@")
     return shared(released), tuple((shared(key), int(value)) for key, value in numbers)

@@ -83,12 +83,14 @@ def complete_amounts(spec: JsonObject) -> None:
 def _complete_pod_level(spec: JsonObject, resources: JsonObject) -> None:
     limits, requests = dict(_object(resources, "limits")), dict(_object(resources, "requests"))
     if limits or requests:
+        # Huge pages are requested as limits, so limits of containers become limits of the pod.
         huge = {name: text for name, text in _aggregated_texts(spec, "limits").items() if name.startswith(HUGE_PAGES)}
         limits |= {name: text for name, text in huge.items() if name not in limits and name not in requests}
     if not limits:
         return
     resources["limits"] = limits
     of_containers = {name: text for name, text in _aggregated_texts(spec, "requests").items() if name in (CPU, MEMORY)}
+    # In the order of precedence: what is given, the containers' sum, the pod's limits.
     of_limits = {name: text for name, text in limits.items() if _is_of_pods(name)}
     if completed := {**of_limits, **of_containers, **requests}:
         resources["requests"] = completed
@@ -146,6 +148,7 @@ def merge_label_keys(pod: JsonObject, *, is_merged: bool = False) -> None:
     labels = _object(pod.get("metadata"), "labels")
     for owner, _ in label_key_owners(_object(pod, "spec")):
         selector = owner.get("labelSelector")
+        # A null selector selects nothing, and nothing is merged into it.
         if not isinstance(selector, dict):
             continue
         wanted = [
@@ -167,6 +170,7 @@ def _missing(
     for expression in _objects(expressions):
         key, operator, values = expression.get("key"), expression.get("operator"), _texts_of(expression.get("values"))
         if isinstance(key, str) and isinstance(operator, str):
+            # The pair without a value stands for any value, for keys that were merged at creation.
             present |= {(key, operator), *((key, operator, value) for value in values[:1] if len(values) == 1)}
     for key, operator, value in wanted:
         if (key, operator) not in present if is_merged else (key, operator, value) not in present:

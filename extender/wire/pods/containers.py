@@ -40,7 +40,7 @@ def check_containers(problems: Problems, spec: JsonObject) -> None:
         if spec.get("hostNetwork") is True:
             _check_ports_of_host(problems, container, at)
     for container, at in problems.objects(spec.get("initContainers"), "spec.initContainers"):
-        # init containers run one after the other: ports may repeat
+        # Init containers run one after the other, so ports may repeat.
         _check_container(problems, container, at, names, set())
     _check_requirements(problems, {"limits": spec.get("overhead")}, "spec.overhead", is_of_pod=False)
     resources = problems.read_object(spec.get("resources"), "spec.resources")

@@ -103,12 +103,14 @@ def complete_and_check(pod: JsonObject) -> tuple[FieldError, ...]:
     for name in ("metadata", "spec"):
         pod[name] = problems.read_object(pod.get(name), name)
     metadata, spec = pod["metadata"], pod["spec"]
+    # Before completion, which merges the keys itself.
     if not is_created(pod):
         _check_merged_keys(problems, spec, problems.read_object(metadata.get("labels"), "metadata.labels"))
     complete_pod(pod)
     _check_metadata(problems, metadata)
     problems.errors += spec_errors(spec)
     check_containers(problems, spec)
+    # Wrong types come first, then unknown fields, then all else, as far as the API server gets.
     errors = merged(problems.errors)
     return tuple(unknown) if unknown and not any(map(_is_of_a_type, errors)) else errors
 
@@ -167,6 +169,7 @@ def _check_merged_keys(problems: Problems, spec: JsonObject, labels: JsonObject)
         numbers = {key: number for number, key in enumerate(keys) if isinstance(key, str)}
         pairs = selector.get("matchLabels")
         seen = set(pairs if isinstance(pairs, dict) else ())
+        # Keys that the selector has, then keys that the API server would merge: a key that comes twice is an error.
         for key in [*_expression_keys(selector), *(key for key in numbers if key in labels)]:
             if key in numbers and key in seen:
                 text = "exists in both matchLabelKeys and labelSelector"

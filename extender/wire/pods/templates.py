@@ -35,6 +35,7 @@ def pod_of(workload: JsonObject, template: JsonObject, number: int = 0) -> JsonO
     template_metadata = template.get("metadata")
     metadata: JsonObject = deepcopy(template_metadata) if isinstance(template_metadata, dict) else {}
     metadata["namespace"] = workload["metadata"].get("namespace")
+    # Only a StatefulSet gives its pods fixed names.
     metadata |= {"name": f"{name}-{ordinal}"} if kind == "StatefulSet" else {"generateName": f"{name}-"}
     version, owner_kind = _OWNERS.get(kind, (str(workload.get("apiVersion")), kind))
     owner = {"apiVersion": version, "kind": owner_kind, "name": name, "uid": f"{owner_kind}/{name}", "controller": True}
@@ -130,6 +131,7 @@ def pods_at_once(workload: JsonObject) -> int:
     1 without a number, and for a DaemonSet (on each node).
     """
     spec = _job_spec(workload)
+    # A Job: at most as many pods at a time as are still to complete.
     if "parallelism" in spec or "completions" in spec:
         most = _number(spec.get("parallelism"), 1)
         return min(most, _number(spec.get("completions"), most))

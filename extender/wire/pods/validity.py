@@ -198,6 +198,7 @@ def _affinity_errors(old: JsonObject, new: JsonObject) -> list[FieldError]:
     errors = problems.errors
     if any(map(_is_selector_value, before.errors)):
         errors = [error for error in errors if not _is_selector_value(error)]
+    # Values are checked last, because the API server does so only for an affinity that it can decode.
     if not any(error.type is ErrorType.TYPE_INVALID for error in errors) and not _node_value_errors(old):
         errors += _node_value_errors(new)
     return errors
@@ -227,6 +228,7 @@ def _spread_errors(old: JsonObject, new: JsonObject) -> list[FieldError]:
     problems, before = Problems(), Problems()
     check_spread_constraints(problems, new.get("topologySpreadConstraints"), _SPREAD)
     check_spread_constraints(before, old.get("topologySpreadConstraints"), _SPREAD)
+    # As in the API server: one wrong selector in the old pod excuses any in the new pod.
     if any(".labelSelector." in error.field for error in before.errors):
         problems.errors = [error for error in problems.errors if ".labelSelector." not in error.field]
     for item, at in Problems().objects(new.get("topologySpreadConstraints"), _SPREAD):
@@ -337,6 +339,7 @@ def _check_resources(problems: Problems, spec: JsonObject, resources: JsonObject
             text = f"must be less than or equal to {name} limit of {resources['limits'][name]}"
             problems.invalid(f"{path}.requests", resources["requests"][name], text)
     _check_sums(problems, spec, resources, limits, requests)
+    # A container may not exceed the pod. Errors of its amounts are reported elsewhere.
     for number, container in _objects(spec.get("containers")):
         container_resources = Problems().read_object(container.get("resources"), "")
         for name, amount in _amounts(Problems(), container_resources, "limits", "").items():

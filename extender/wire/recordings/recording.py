@@ -338,6 +338,7 @@ class RecordingEncoder:
     def _runs(self, names: Sequence[str], lines: list[bytes]) -> list[int]:
         """The names as runs of their numbers. O(names): 0.3 ms for 5,000."""
         numbers = self._nodes
+        # New names get the next numbers, in the order of the request, so that equal requests are one run.
         new = [name for name in dict.fromkeys(names) if name not in numbers]
         if new:
             numbers.update(zip(new, range(len(numbers), len(numbers) + len(new)), strict=True))
@@ -362,6 +363,7 @@ class RecordingEncoder:
             self._last += 1
             number = self._numbers[signature] = self._last
             parts = {name: getattr(signature, name) for name in _NAMES}
+            # A signature is written once, before the first line that refers to it.
             lines.append(self._encode(_SignatureLine(number, _SignatureJson(**parts))))
         return number
 
@@ -407,6 +409,7 @@ class RecordingDecoder:
         if start.format != FORMAT:
             raise WireError("format", f"expected {FORMAT}, got {start.format}: another version has recorded this")
         self._has_begun = True
+        # Numbers count from the beginning of a part, so that each part can be read alone.
         self._signatures.clear()
         self._nodes.clear()
 

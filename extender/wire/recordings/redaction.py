@@ -47,9 +47,9 @@ _TYPES: Final = (
     Settings,
 )
 _CONSTANTS: Final[tuple[type[StrEnum], ...]] = (Operator, release.GroupPhase, policies.ConflictPolicy)
-# The words that stay: field names of the recorded and decoded types and of the declaration of a policy, constants of the
-# Kubernetes API, and well-known labels. A word that is missing here may make a replay differ. It never reveals a name.
-# Of objects, and of the annotation that records what was injected:
+# The words that stay: field names of the recorded and decoded types and of the declaration of a policy, constants of
+# the Kubernetes API, and well-known labels. A word that is missing here may make a replay differ. It never reveals a
+# name. Of objects, and of the annotation that records what was injected:
 _POLICY_WORDS: Final = """
     apiVersion kind metadata name namespace generation spec
     policies created terms before after policy fields lists wereFields wasNodeSelector wereConstraints
@@ -209,6 +209,7 @@ class Redactor:
         entry = orjson.loads(line)
         match entry["type"]:
             case "start":
+                # The ranks of a new part do not depend on earlier parts.
                 self._policies = _Ranks()
                 entry |= {"settings": self.settings(entry["settings"]), "redacted": True}
             case "object":
@@ -315,6 +316,7 @@ class Redactor:
     def _new_text(self, text: str) -> str:
         if text in WORDS or not text or (text[0] in _PLAIN_BEGINNINGS and _PLAIN.fullmatch(text)):
             return text
+        # Part by part: a key's prefix and name, or a namespace and name, are replaced as they are elsewhere.
         if "/" in text:
             return "/".join(map(self.text, text.split("/")))
         for prefix in _PREFIXES:
@@ -351,9 +353,11 @@ def _holds_labels(name: str, *, numbers: bool) -> bool:
 
 def _as_valid_as(text: str, digest: str) -> str:
     """A pseudonym that is valid wherever the text is: as the name of an object or namespace, label key or value."""
+    # A dot and the length decide whether a name is valid as a label too, so both are kept roughly.
     if is_dns_subdomain(text):
         name = f"x{digest}{'.x' if '.' in text else ''}"
         return name if len(text) <= _LONGEST_VALUE else f"{name.ljust(_LONGEST_VALUE, '0')}.x"
+    # Valid as a label and not as a name, or as neither: a blank is valid nowhere.
     return f"X{digest}" if is_label_value(text) else f"x{digest} "
 
 
@@ -382,4 +386,5 @@ class _Ranks:
             return self._ranks[0] - self._STEP
         if at == len(self._ranks):
             return self._ranks[-1] + self._STEP
+        # The middle between the neighbours. If no number is left there, the order of these names is lost.
         return (self._ranks[at - 1] + self._ranks[at]) // 2
