@@ -49,26 +49,24 @@ _NONE: Final[Excluded] = {}
 
 
 class DomainsView:
-    """What readers see.
+    """What readers see."""
 
-    - ``version``: grows with whatever may change a result
-    - ``now``: the time of the last step
-    - ``changes``: notifies when a domain becomes excluded or returns, and when other domains are declared
-    - ``freed_total``: number of nodes where room may have become free, while a policy excludes full domains
-    - ``full``: what the rule has found out about that room, see `rules/excluded_domains.py`
-    """
-
+    # Notifies when a domain becomes excluded or returns, and when other domains are declared.
     changes: Subscribable
 
     def __init__(self) -> None:
+        # Grows with whatever may change a result.
         self.version = 0
+        # The time of the last step.
         self.now = 0.0
         self._declared: dict[str, frozenset[str]] = {}
         self._by_operator: dict[str, dict[str, DomainExclusion]] = {}
         self._tracked: dict[str, _Tracked] = {}
         self._kept: dict[tuple[str, float], tuple[int, Excluded]] = {}
+        # Number of nodes where room may have become free, while a policy excludes full domains.
         self.freed_total = 0
         self._freed: deque[int] = deque(maxlen=_MOST_FREED)
+        # What the rule has found out about that room, see `rules/excluded_domains.py`.
         self.full = FullDomainTable()
 
     def declared(self, topology_key: str) -> frozenset[str]:
@@ -125,21 +123,19 @@ class DomainsView:
 
 
 class _Tracked:
-    """The nodes of one topology key by domain, and how many of them take pods.
-
-    - ``since``: since when each unavailable domain is unavailable
-    - ``new``: unavailable domains without such a time yet, and whether each was available before
-    - ``after``: the durations in policies, sorted
-    """
+    """The nodes of one topology key by domain, and how many of them take pods."""
 
     __slots__ = ("after", "new", "nodes", "since", "usable", "uses")
 
     def __init__(self) -> None:
         self.nodes: Counter[str] = Counter()
         self.usable: Counter[str] = Counter()
+        # Since when each unavailable domain is unavailable.
         self.since: dict[str, float] = {}
+        # Unavailable domains without such a time yet, and whether each was available before.
         self.new: dict[str, bool] = {}
         self.uses: Counter[float] = Counter()
+        # The durations in policies, sorted.
         self.after: list[float] = []
 
     def count(self, domain: str, sign: int, *, is_usable: bool) -> float | None:

@@ -14,18 +14,16 @@ MOST_FULL: Final = 200_000  # domains of all kinds together; 10 MB
 
 
 class FullDomains:
-    """What is known for one kind of pods.
-
-    - ``full``: full domains by number; ``total``: the value of ``freed_total`` for which they are right
-    - ``left``: the other domains, as of the version of the nodes
-    - ``fitting``: for some of them, the node that had room last
-    """
+    """What is known for one kind of pods."""
 
     __slots__ = ("_version", "fitting", "full", "left", "total")
 
     def __init__(self) -> None:
+        # Full domains by number, and the value of `DomainsView.freed_total` for which they are right.
         self.full: set[int] = set()
+        # The other domains, as of the version of the nodes.
         self.left: set[int] = set()
+        # For some of them, the node that had room last.
         self.fitting: dict[int, int] = {}
         self.total = self._version = -1
 

@@ -111,15 +111,6 @@ class _Member(NamedTuple):
 class GatedGroups:
     """All groups by key. Subscribers are notified of each group that changes, after the change.
 
-    - ``charges``: what released pods use of quotas
-    - ``freed``: notifies of policies whose pods use less, or whose pods are all charged again after a change
-    - ``orphans``: gated pods that no policy releases: by UID the usual gate, or the gate of the policy that released it
-      before
-    - ``orphan_changes``: notifies of the UID of each new orphan
-    - ``domain_policies``: how many policies list or limit domains; 0 if ``holds`` is false, because nothing is released
-    - ``records``: by UID, the pods that the leader has recorded; deleted pods stay while the object of their group
-      names them
-
     After a change of a policy or a namespace its pods are filed again: at once, or by `file_stale` after `defer_to`.
     """
 
@@ -135,15 +126,21 @@ class GatedGroups:
         """``node``: returns the node of a name. ``exempt``: objects that no policy applies to."""
         self.groups: dict[GroupKey, GatedGroup] = {}
         self.changes: Subscribers[GroupKey] = Subscribers()
+        # What released pods use of quotas.
         self.charges = Charges()
+        # Notifies of policies whose pods use less, or whose pods are all charged again after a change.
         self.freed: Subscribers[str] = Subscribers()
+        # Gated pods that no policy releases: by UID the usual gate, or the gate of the policy that released it before.
         self.orphans: dict[str, str] = {}
+        # Notifies of the UID of each new orphan.
         self.orphan_changes: Subscribers[str] = Subscribers()
+        # By UID, the pods that the leader has recorded; deleted pods stay while the object of their group names them.
         self.records: dict[str, ReleaseRecord] = {}
         self._placements = placements
         self._node = node
         self._exempt = exempt
         self._by_name: dict[str, Policy] = {}  # policies that release pods
+        # How many policies list or limit domains; 0 if ``holds`` is false, because nothing is released.
         self.domain_policies = 0
         self.holds = True
         self._pods = pods

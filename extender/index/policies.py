@@ -37,22 +37,22 @@ _DEFAULTS: Final = Policies()
 class PoliciesView:
     """What readers see of the scheduling policies.
 
-    - ``about_placed_pods``: how many policies direct how pods count against others once they are on a node
-    - ``recounted``: notifies when all counts follow the policies again
-    - ``version``: grows with every change
-    - ``changes``: notifies of each policy that is added, changed or deleted
     - ``made_of``: what verbs made of the policies for signatures of pods, until a policy that selects them changes
 
     Only a limited number of policies of each namespace, and of cluster-wide policies, act: the first by name, in
     whichever order they came.
     """
 
+    # Notifies of each policy that is added, changed or deleted.
     changes: Subscribable
+    # Notifies when all counts follow the policies again.
     recounted: Subscribable
 
     def __init__(self, settings: Policies = _DEFAULTS) -> None:
         self._settings = settings
+        # Grows with every change.
         self.version = 0
+        # How many policies direct how pods count against others once they are on a node.
         self.about_placed_pods = 0
         self.release: Callable[[PodSignature], None] = _nothing
         self._policies: dict[PolicyKey, Policy] = {}

@@ -59,15 +59,13 @@ class QuotaUse(NamedTuple):
 
 
 class CurrentReach(NamedTuple):
-    """What the terms of a signature reach now, apart from the own namespace.
+    """What the terms of a signature reach now, apart from the own namespace."""
 
-    - ``namespaces``: the largest number that one term reaches
-    - ``keys``: the topology keys of the terms that can reach others
-    - ``without_consent``: reached namespaces without the label of `quota.reach.consent`
-    """
-
+    # The largest number that one term reaches.
     namespaces: int
+    # The topology keys of the terms that can reach others.
     keys: frozenset[str]
+    # Reached namespaces without the label of `quota.reach.consent`.
     without_consent: tuple[str, ...]
 
 

@@ -42,17 +42,15 @@ ReadToken = Callable[[], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which API server, and which account. With ``host`` no kubeconfig is read.
+    """Which API server, and which account. With ``host`` no kubeconfig is read."""
 
-    - ``host``: the URL of the API server
-    - ``account_folder``: ``token`` and ``ca.crt`` of a pod's service account; without it ``host`` is used without
-      credentials, for servers on loopback
-    - ``context``: empty means the current context of the kubeconfig
-    """
-
+    # The URL of the API server.
     host: str = ""
+    # ``token`` and ``ca.crt`` of a pod's service account; without it ``host`` is used without credentials, for servers
+    # on loopback.
     account_folder: str = ""
     kubeconfig: str = ""
+    # Empty means the current context of the kubeconfig.
     context: str = ""
 
 

@@ -109,21 +109,19 @@ def event_body(event: ObjectEvent, component: str, instance: str) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One Lease. ``resource_version`` makes an update fail with ``Conflict`` if another client has changed it.
-
-    - ``holder``: empty when released
-    - ``transitions``: the number of changes of holder, which numbers the terms
-    - ``labels``, ``annotations``: kept, because an update replaces the whole object
-    """
+    """One Lease. ``resource_version`` makes an update fail with ``Conflict`` if another client has changed it."""
 
     namespace: str
     name: str
+    # Empty when released.
     holder: str = ""
     duration_seconds: int = 15
     acquire_time: datetime | None = None
     renew_time: datetime | None = None
+    # The number of changes of holder, which numbers the terms.
     transitions: int = 0
     resource_version: str = ""
+    # Kept, because an update replaces the whole object.
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 

@@ -385,22 +385,19 @@ def _note_unreadable(taken: Slice[T], unreadable: set[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WatchEnd:
-    """Why a list or watch ended.
-
-    - ``relist``: a new list is needed
-    - ``retry_after``: the pause in seconds that the server requests
-    - ``doubtful``: the resourceVersion may be the cause; after one such end the watch is retried, after two it is
-      relisted
-    - ``at_once``: the next round needs no back-off
-    - ``not_served``: the API server does not know the resource
-    """
+    """Why a list or watch ended."""
 
     why: RestartReason
     text: str = ""
+    # A new list is needed.
     relist: bool = False
+    # The pause in seconds that the server requests.
     retry_after: float = 0.0
+    # The resourceVersion may be the cause; after one such end the watch is retried, after two it is relisted.
     doubtful: bool = False
+    # The next round needs no back-off.
     at_once: bool = False
+    # The API server does not know the resource.
     not_served: bool = False
 
 

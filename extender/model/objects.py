@@ -98,17 +98,16 @@ class Effective(NamedTuple):
     """What the policies make of a signature.
 
     ``signature`` is None where its pods already have all that policies require.
-
-    - ``namespace_labels``: the labels by which the policies were selected
-    - ``missed``: the policies that should have been injected at admission
-    - ``audited``: the policies in mode Audit that would add something
-    - ``gating``: the policy at whose gate a pod has to wait before it is scheduled; at most one
     """
 
+    # The labels by which the policies were selected.
     namespace_labels: Labels | None
     signature: PodSignature | None = None
+    # The policies that should have been injected at admission.
     missed: tuple[PolicyKey, ...] = ()
+    # The policies in mode Audit that would add something.
     audited: tuple[PolicyKey, ...] = ()
+    # The policy at whose gate a pod has to wait before it is scheduled; at most one.
     gating: tuple[PolicyKey, ...] = ()
 
 

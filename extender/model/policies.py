@@ -412,18 +412,16 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Enforced:
-    """What policies require of a pod while it is scheduled, because the pod lacks it: it was not injected at admission.
-
-    - ``nodes``: nodes that the pod's own requirements and the policies allow; the policies may name the node
-    - ``preferred``: preferred terms that the pod does not have
-    - ``refused_for``: why the policies reject every node
-    - ``about_domains``: policies that direct something about topology domains, which no field of a pod can express
-    """
+    """What policies require of a pod while it is scheduled, because the pod lacks it: it was not injected at admission."""
 
     policies: tuple[PolicyKey, ...]
+    # Nodes that the pod's own requirements and the policies allow; the policies may name the node.
     nodes: NodeAffinity = ANY_NODE
+    # Preferred terms that the pod does not have.
     preferred: tuple[PreferredNodeTerm, ...] = ()
+    # Why the policies reject every node.
     refused_for: Reason | None = None
+    # Policies that direct something about topology domains, which no field of a pod can express.
     about_domains: tuple[PolicyKey, ...] = ()
 
     @property

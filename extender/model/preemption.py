@@ -73,15 +73,13 @@ def best_candidates(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """A plan, complete before any write: the preemptor gets ``node`` once the victims are deleted.
-
-    - ``victims``: most important first, never empty; with ``preemption.crossNode`` some may be on other nodes
-    - ``displaced``: pods of lower priority whose nomination to the node ends
-    - ``pdb_violations``: how many victims are taken in spite of a disruption budget
-    """
+    """A plan, complete before any write: the preemptor gets ``node`` once the victims are deleted."""
 
     preemptor: Pod
     node: str
+    # Most important first, never empty; with ``preemption.crossNode`` some may be on other nodes.
     victims: tuple[Pod, ...]
+    # Pods of lower priority whose nomination to the node ends.
     displaced: tuple[Pod, ...] = ()
+    # How many victims are taken in spite of a disruption budget.
     pdb_violations: int = 0

@@ -119,19 +119,17 @@ class BroughtToleration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A domain that a policy lists: the nodes with one of these ``values`` of the first topology key.
-
-    - ``preferred``: the values that its pods prefer
-    - ``quota``: by resource and `PODS`, how much pods of the policy may have there
-    - ``may_grow``: nodes may be added for pods without room
-    - ``tolerations``: what pods get when they are released there
-    """
+    """A domain that a policy lists: the nodes with one of these ``values`` of the first topology key."""
 
     name: str
     values: tuple[str, ...]
+    # The values that its pods prefer.
     preferred: tuple[str, ...] = ()
+    # By resource and `PODS`, how much pods of the policy may have there.
     quota: tuple[tuple[str, int], ...] = ()
+    # Nodes may be added for pods without room.
     may_grow: bool = False
+    # What pods get when they are released there.
     tolerations: tuple[BroughtToleration, ...] = ()
 
 
@@ -226,17 +224,15 @@ class DomainUse(NamedTuple):
 
 
 class Gating(msgspec.Struct, frozen=True, gc=False):
-    """What the release reads of a pod that is gated, or that we have released. Other pods have none.
+    """What the release reads of a pod that is gated, or that we have released. Other pods have none."""
 
-    - ``gates``: the names of its scheduling gates, at most `MOST_GATES`
-    - ``owner``: the UID of its controller
-    - ``numbers``: annotations whose value is a number; a policy may read the size of a group there
-    - ``released``: the `GroupKey.value` of the group that it was released with
-    """
-
+    # The names of its scheduling gates, at most `MOST_GATES`.
     gates: tuple[str, ...] = ()
+    # The UID of its controller.
     owner: str = ""
+    # Annotations whose value is a number; a policy may read the size of a group there.
     numbers: tuple[tuple[str, int], ...] = ()
+    # The `GroupKey.value` of the group that it was released with.
     released: str = ""
     created: datetime | None = None
 
@@ -344,19 +340,17 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RejectedDomain:
-    """Why a domain of the first topology key does not get a group.
-
-    - ``holds``: how many of the ``needed`` pods, which have no node yet, it has room for
-    - ``nodes``: how many of its nodes have room for no pod, by the text of the reason
-    - ``taken_by``: another group has the domain exclusively; nothing is counted then
-    - ``excess``: what would exceed its quota; nothing is counted then
-    """
+    """Why a domain of the first topology key does not get a group."""
 
     domain: Level
     needed: int
+    # How many of the ``needed`` pods, which have no node yet, it has room for.
     holds: int = 0
+    # How many of its nodes have room for no pod, by the text of the reason.
     nodes: tuple[tuple[str, int], ...] = ()
+    # Another group has the domain exclusively; nothing is counted then.
     taken_by: str = ""
+    # What would exceed its quota; nothing is counted then.
     excess: str = ""
 
 

@@ -42,17 +42,15 @@ _NO_DOMAINS: Final[Mapping[str, DomainExclusion]] = {}
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a constraint leaves out for one pod.
+    """What a constraint leaves out for one pod."""
 
-    - ``excluded``: excluded domains by value; ``numbers``: the ones with nodes, by number
-    - ``ineligible``: excluded domains without an eligible node: no node exists, or the inclusion policies admit none;
-      domains that the pod cannot use by its node affinity are not listed
-    - ``is_full``: whether the pod fits on no node of a domain; None if full domains are not excluded
-    """
-
+    # Excluded domains by value, and those of them with nodes by number.
     excluded: Mapping[str, DomainExclusion] = field(default_factory=dict)
     numbers: Mapping[int, str] = field(default_factory=dict)
+    # Excluded domains without an eligible node: no node exists, or the inclusion policies admit none; domains that the
+    # pod cannot use by its node affinity are not listed.
     ineligible: Sequence[str] = ()
+    # Whether the pod fits on no node of a domain; None if full domains are not excluded.
     is_full: Fullness | None = None
 
     def keeps(self, domain: int) -> bool:

@@ -37,22 +37,20 @@ _NAME = "FreeRoom"
 
 @dataclass(frozen=True, slots=True)
 class FreeRoomFilter(PreparedFilter):
-    """The nodes with room.
-
-    - ``columns``: a column of free amounts, and the requested amount, for each requested resource; None if positions
-      are not node numbers
-    - ``others``: some requested resource has no column
-    - ``crowded``: positions of nodes with nominated pods, or with claims that have ports; no column counts these
-    - ``wanted``: the pod's host ports
-    """
+    """The nodes with room."""
 
     pod: Pod
     view: ClusterView
     frame: Frame
     room: RoomView
+    # A column of free amounts, and the requested amount, for each requested resource; None if positions are not node
+    # numbers.
     columns: Sequence[tuple[Sequence[int], int]] | None
+    # Some requested resource has no column.
     others: bool
+    # Positions of nodes with nominated pods, or with claims that have ports; no column counts these.
     crowded: frozenset[int]
+    # The pod's host ports.
     wanted: UsedPorts
     status: RuleStatus = SUCCESS
     rejects_all: Rejection | None = None

@@ -107,21 +107,19 @@ class TimedFilter(PreparedFilter):
 
 
 class RuleMeter:
-    """The counters of the rules of one service. Without `start` nothing is timed.
-
-    - ``fields``: evaluated constraints by the optional field that they use
-    - ``filtered``, ``scored``: evaluations by the filter verb, which adds to them itself
-    - ``left``: decisions until the next timed one; verbs count it down
-    - ``watch``: times the current decision; None in untimed decisions
-    """
+    """The counters of the rules of one service. Without `start` nothing is timed."""
 
     __slots__ = ("_clock", "_evaluations", "_observe", "fields", "filtered", "left", "scored", "watch")
 
     def __init__(self) -> None:
         self._evaluations: dict[tuple[str, str], defaultdict[str, int]] = {place: defaultdict(int) for place in _PLACES}
+        # Evaluations by the filter verb, which adds to them itself.
         self.filtered, self.scored = self._evaluations["filter", FILTER], self._evaluations["filter", SCORE]
+        # Evaluated constraints by the optional field that they use.
         self.fields: dict[str, int] = {"minDomains": 0, "namespaceSelector": 0}
+        # Decisions until the next timed one; verbs count it down.
         self.left = _NEVER
+        # Times the current decision; None in untimed decisions.
         self.watch: Stopwatch | None = None
 
     def start(self, clock: Callable[[], float], observe: Callable[[str, str, float], None]) -> None:

@@ -45,15 +45,13 @@ SKIP = RuleStatus(Code.SKIP)
 
 
 class PreparedFilter:
-    """A rule as a filter. Its verdict on each node determines all other methods; some filters check many nodes faster.
-
-    - ``status``: success; or Skip, if every node passes; or the code of a rejection of every node in advance
-    - ``rejects_all``: the rejection of every node, if that is certain in advance, with the parts that all nodes share;
-      never None if ``status`` rejects every node
-    """
+    """A rule as a filter. Its verdict on each node determines all other methods; some filters check many nodes faster."""
 
     __slots__ = ()
+    # Success; or Skip, if every node passes; or the code of a rejection of every node in advance.
     status: RuleStatus
+    # The rejection of every node, if that is certain in advance, with the parts that all nodes share; never None if
+    # ``status`` rejects every node.
     rejects_all: Rejection | None
 
     def verdict(self, position: int) -> Rejection | None:

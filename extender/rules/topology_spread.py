@@ -354,18 +354,16 @@ def _rejects_all(clauses: Sequence[WithinSkew], frame: Frame) -> Rejection | Non
 
 @dataclass(frozen=True, slots=True)
 class SoftClause:
-    """One ScheduleAnyway constraint over the scored nodes.
+    """One ScheduleAnyway constraint over the scored nodes."""
 
-    - ``has_key``: whether the node has the label
-    - ``domains``: for hostname each node is its own domain, so ``has_key`` differs from it
-    - ``limit``: a greater count exceeds maxSkew while minDomains is not met; None if minDomains is met or 1
-    """
-
+    # For hostname each node is its own domain, so ``has_key`` differs from it.
     domains: Column
+    # Whether the node has the label.
     has_key: Column
     counts: Mapping[int, int]
     max_skew: int
     weight: float
+    # A greater count exceeds maxSkew while minDomains is not met; None if minDomains is met or 1.
     limit: int | None = None
 
     def is_above(self, node: int) -> bool:

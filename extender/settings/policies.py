@@ -80,19 +80,16 @@ class Webhook(Section, frozen=True):
 
 
 class Exemptions(Section, frozen=True):
-    """Ways to exempt pods from policies by something that a tenant can write, so the platform has to allow each.
+    """Ways to exempt pods from policies by something that a tenant can write, so the platform has to allow each."""
 
-    - ``label_in``: namespaces (or ``*``) where the label `placement.extender.dev/exempt: "true"` exempts an object from
-      all policies
-    - ``daemon_sets_by``: users whose pods with a DaemonSet as their owner get no gate
-    - ``scheduling_groups``: pods with a schedulingGroup get no gate (KEP-5732)
-    """
-
+    # Namespaces (or ``*``) where the label `placement.extender.dev/exempt: "true"` exempts an object from all policies.
     label_in: tuple[str, ...] = ()
+    # Users whose pods with a DaemonSet as their owner get no gate.
     daemon_sets_by: tuple[str, ...] = (
         "system:serviceaccount:kube-system:daemon-set-controller",
         "system:kube-controller-manager",
     )
+    # Pods with a schedulingGroup get no gate (KEP-5732).
     scheduling_groups: bool = False
 
     def __post_init__(self) -> None:
@@ -104,27 +101,24 @@ class Exemptions(Section, frozen=True):
 
 
 class Policies(Section, frozen=True):
-    """Scheduling policies.
-
-    - ``templates``: by group/version/Kind of a custom resource, the path of its pod template
-    - ``max_terms``: required node selector terms of a pod after policies, whose terms multiply with the pod's own
-    - ``max_templates``: pod templates of one object, for example of a JobSet
-    - ``max_of_cluster``, ``max_per_namespace``: cluster-wide policies, and policies of one namespace, that are in
-      effect
-    - ``max_per_pod``: policies that are applied to one pod: the first in order; the others fail by their failurePolicy
-    """
+    """Scheduling policies."""
 
     enabled: bool = False
     kupid: bool = False
+    # By group/version/Kind of a custom resource, the path of its pod template.
     templates: dict[str, str] = msgspec.field(
         default_factory=lambda: {"argoproj.io/v1alpha1/Rollout": "/spec/template"}
     )
     exempt_namespaces: tuple[str, ...] = ("kube-system",)
     exemptions: Exemptions = Exemptions()
+    # Required node selector terms of a pod after policies, whose terms multiply with the pod's own.
     max_terms: AtLeastOne = 64
+    # Pod templates of one object, for example of a JobSet.
     max_templates: AtLeastOne = 100
+    # Cluster-wide policies, and policies of one namespace, that are in effect.
     max_of_cluster: AtLeastOne = 2000
     max_per_namespace: AtLeastOne = 100
+    # Policies that are applied to one pod: the first in order; the others fail by their failurePolicy.
     max_per_pod: AtLeastOne = 100
     webhook: Webhook = Webhook()
 

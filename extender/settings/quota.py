@@ -106,22 +106,20 @@ class ReachLimits(Section, frozen=True):
 
 
 class Quota(Section, frozen=True):
-    """Quotas for pods with affinity across namespaces, counted when pods are placed.
-
-    - ``count_pending``: pending pods count too, from their creation, as in the API server; pods are then placed in the
-      order of their creation
-    - ``exempt_namespaces``, ``exempt_priority_classes``: their pods are neither rejected nor counted
-    - ``max_per_namespace``: quotas of the scope in one namespace, because each of its pods in the scope is compared
-      with all; above it the pods are rejected
-    """
+    """Quotas for pods with affinity across namespaces, counted when pods are placed."""
 
     enabled: bool = False
     mode: Mode = "Enforce"
+    # Pending pods count too, from their creation, as in the API server; pods are then placed in the order of their
+    # creation.
     count_pending: bool = False
     uncovered: UncoveredPods = msgspec.field(default=UncoveredPods(), name="default")
+    # Their pods are neither rejected nor counted.
     exempt_namespaces: tuple[str, ...] = ("kube-system",)
     exempt_priority_classes: tuple[str, ...] = ()  # tenants may use any class, also system-cluster-critical
     reach: ReachLimits = ReachLimits()
+    # Quotas of the scope in one namespace, because each of its pods in the scope is compared with all; above it the
+    # pods are rejected.
     max_per_namespace: AtLeastOne = 100
 
     def __post_init__(self) -> None:

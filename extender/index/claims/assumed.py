@@ -63,17 +63,7 @@ class Assumed(msgspec.Struct, frozen=True, gc=False):
 
 
 class AssumedPods:
-    """All assumed pods by UID.
-
-    - ``several``: how many are undetermined; a filter request may wait for them, because their node is known soon
-    - ``doubted``: how many are in doubt; no request waits for them
-    - ``ended``: how many assumptions a failure report or expiry has ended; ``expired``: how many expiry has ended
-    - ``changes``: notifies of each assumption that ends or becomes doubted
-    - ``unconfirmed``: notifies of assumptions that ``ended`` counts
-    - ``given_back``: notifies of each assumption that ends while its pod is not bound where it held room
-    - ``binding``: UIDs of pods that this process is binding, or may have bound, and whether a failure was reported
-    - ``bound``: the pods that the watch has shown bound, at most `MOST_BOUND`; a reader removes them
-    """
+    """All assumed pods by UID."""
 
     def __init__(
         self,
@@ -100,13 +90,20 @@ class AssumedPods:
         self._room = room
         self._slots, self._move_slot = slots
         self.held: dict[str, Assumed] = {}
+        # How many are undetermined; a filter request may wait for them, because their node is known soon.
         self.several = 0
+        # How many are in doubt; no request waits for them.
         self.doubted = 0
+        # How many assumptions expiry has ended, and how many expiry or a failure report.
         self.expired = 0
         self.ended = 0
+        # Notifies of each assumption that ends or becomes doubted.
         self.changes: Subscribers[Assumed] = Subscribers()
+        # Notifies of assumptions that ``ended`` counts.
         self.unconfirmed: Subscribers[Assumed] = Subscribers()
+        # Notifies of each assumption that ends while its pod is not bound where it held room.
         self.given_back: Subscribers[Assumed] = Subscribers()
+        # The pods that the watch has shown bound, at most `MOST_BOUND`; a reader removes them.
         self.bound: deque[Pod] = deque(maxlen=MOST_BOUND)
         self._signatures = signatures
         self._count = count
@@ -116,6 +113,7 @@ class AssumedPods:
         self._observe = observe
         self._failed: set[str] = set()
         self._on: dict[str, dict[str, Pod]] | None = None  # see `undetermined_on`
+        # UIDs of pods that this process is binding, or may have bound, and whether a failure was reported.
         self.binding: dict[str, bool] = {}
         # By UID, how many assumptions ended before a failure report came: as many later reports may belong to these
         # attempts.

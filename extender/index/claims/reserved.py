@@ -78,16 +78,13 @@ class Requests:
 
 
 class ReservedView:
-    """What readers see of the slots of pods. No entry is empty.
+    """What readers see of the slots of pods. No entry is empty."""
 
-    - ``by_node``: the pods that have a slot, by node name and UID; they may be assumed on the node already
-    - ``totals``: what the slots of a node take; ``pods`` is their number
-    - ``changes``: notifies of changes after which a rejected pod may pass: room became free and its pod is not bound
-      there
-    """
-
+    # The pods that have a slot, by node name and UID; they may be assumed on the node already.
     by_node: Mapping[str, Mapping[str, Pod]]
+    # What the slots of a node take; ``pods`` is their number.
     totals: Mapping[str, Resources]
+    # Notifies of changes after which a rejected pod may pass: room became free and its pod is not bound there.
     changes: Subscribable
 
     def __init__(self, nominations: Nominations) -> None:

@@ -228,20 +228,18 @@ class Counting:
 
 @dataclass(slots=True)
 class _Compiled:
-    """Compiled constraints, and what must be released with them.
-
-    - ``versions``: while they are current, nothing can have changed
-    - ``counted``: the parts that hold or depend on anything
-    - ``size``: estimated bytes
-    - ``is_admitted``: the budget of the namespace is not asked until the signature has its first pod again
-    - ``in_use``: used after it was made, or after it was last considered for eviction
-    """
+    """Compiled constraints, and what must be released with them."""
 
     compiled: CompiledConstraints
+    # While they are current, nothing can have changed.
     versions: _Versions
+    # The parts that hold or depend on anything.
     counted: Sequence[Counting]
+    # The budget of the namespace is not asked until the signature has its first pod again.
     is_admitted: bool = False
+    # Estimated bytes.
     size: int = 0
+    # Used after it was made, or after it was last considered for eviction.
     in_use: bool = False
 
 

@@ -42,12 +42,7 @@ _COPIED, _NODES_COPIED = 4, 20
 
 
 class Counts:
-    """Pods per signature and per group, and the compiled constraints that read the groups.
-
-    - ``policy_terms``: the affinity terms that policies add to the pods of a signature; set once, before any pod
-    - ``reads_selectors``: false if namespaceSelectors of terms are ignored
-    - ``shadow``: compiles as if both rules were enabled, for decisions that are only compared; None without them
-    """
+    """Pods per signature and per group, and the compiled constraints that read the groups."""
 
     signatures: SignatureTable
     selections: Selections
@@ -66,15 +61,18 @@ class Counts:
         shadow: Rules | None = None,
     ) -> None:
         self._journal = journal
+        # The affinity terms that policies add to the pods of a signature; set once, before any pod.
         self.policy_terms: PolicyTerms = _no_terms
         self._topology = topology
         self._namespaces = namespaces
         self.budgets = budgets
         self.compiler = ConstraintCompiler(settings, kinds, namespaces, workloads, budgets)
+        # Compiles as if both rules were enabled, for decisions that are only compared; None without them.
         self.shadow = None if shadow is None else ConstraintCompiler(shadow, kinds, namespaces, workloads, budgets)
         self.count_pod = (
             self.compiler.count_pod if self.shadow is None else partial(_count_in_both, self.compiler, self.shadow)
         )
+        # False if namespaceSelectors of terms are ignored.
         self.reads_selectors = settings.inter_pod_affinity.namespace_selector
         self.clear()
 

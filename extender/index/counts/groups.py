@@ -43,12 +43,7 @@ class Expected(NamedTuple):
 
 
 class GroupView:
-    """What readers see of a group: pods per domain. A domain without pods has no entry.
-
-    - ``users``: how many compiled constraints read the group (owner group: how many signatures have its term)
-    - ``version``: grows with every change of the counts
-    - ``undetermined``: how many undetermined pods the group would count (`index/claims/assumed.py`)
-    """
+    """What readers see of a group: pods per domain. A domain without pods has no entry."""
 
     __slots__ = ("_levels", "column", "counts", "key", "undetermined", "users", "version")
     key: KeyView
@@ -59,8 +54,11 @@ class GroupView:
         self.key = key
         self.column = key
         self.counts = {}
+        # Grows with every change of the counts.
         self.version = 0
+        # How many compiled constraints read the group (owner group: how many signatures have its term).
         self.users = 0
+        # How many undetermined pods the group would count (`index/claims/assumed.py`).
         self.undetermined = 0
         self._levels: dict[int, set[int]] | None = None
 
@@ -191,12 +189,7 @@ class PlacedPods(NamedTuple):
 
 
 class SignatureCounts:
-    """Pods of one signature, terminating or not: how many on each node, and the groups that count them.
-
-    - ``groups``: each with how often it counts a pod, because a pod may have the same term twice
-    - ``undetermined``: how many more pods have an undetermined node
-    - ``pins``: how many compiled constraints keep it although it is empty
-    """
+    """Pods of one signature, terminating or not: how many on each node, and the groups that count them."""
 
     __slots__ = ("groups", "nodes", "pins", "signature", "terminating", "undetermined")
 
@@ -204,8 +197,11 @@ class SignatureCounts:
         self.signature = signature
         self.terminating = terminating
         self.nodes: dict[int, int] = {}
+        # Each with how often it counts a pod, because a pod may have the same term twice.
         self.groups: dict[CountGroup, int] = {}
+        # How many more pods have an undetermined node.
         self.undetermined = 0
+        # How many compiled constraints keep it although it is empty.
         self.pins = 0
 
     def count_in(self, group: CountGroup, sign: int = 1) -> None:

@@ -66,22 +66,20 @@ Identity = tuple[frozenset[PodSelector], bool]
 
 
 class Selection:
-    """The signatures whose pods match *all* of some selectors at once, and the groups that count them.
-
-    - ``counts_terminating``: terminating pods are selected too
-    - ``live``: groups over a column that some node is in; other groups count nothing, and members cost nothing for them
-    - ``stale``: namespaces whose labels have changed since the members were corrected; see `Selections.refresh`
-    - ``groups``: by topology key and inclusion rule
-    """
+    """The signatures whose pods match *all* of some selectors at once, and the groups that count them."""
 
     __slots__ = ("_namespaces", "anchor", "counts_terminating", "groups", "live", "members", "pod_selectors", "stale")
 
     def __init__(self, identity: Identity, namespaces: Namespaces) -> None:
+        # Terminating pods are selected too.
         self.pod_selectors, self.counts_terminating = identity
         self.anchor: Requirement | None = None
+        # By topology key and inclusion rule.
         self.groups: dict[Where, SelectedGroup] = {}
+        # Groups over a column that some node is in; other groups count nothing, and members cost nothing for them.
         self.live: Few[CountGroup] = ()
         self.members: Few[SignatureCounts] = ()
+        # Namespaces whose labels have changed since the members were corrected; see `Selections.refresh`.
         self.stale: AbstractSet[str] = _NONE_STALE
         self._namespaces = namespaces
 

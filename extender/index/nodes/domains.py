@@ -155,15 +155,13 @@ class NodeItself(KeyDomains):
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """Which nodes count for a spread constraint of an incoming pod: a property of that pod, not of the domain.
-
-    - ``affinity``, ``tolerations``: None if the policy is Ignore
-    - ``missing_as_empty``: under System defaulting a node without the key counts under the value ""
-    """
+    """Which nodes count for a spread constraint of an incoming pod: a property of that pod, not of the domain."""
 
     keys: frozenset[str] = frozenset()
+    # None if the policy is Ignore.
     affinity: NodeAffinity | None = None
     tolerations: tuple[Toleration, ...] | None = None
+    # Under System defaulting a node without the key counts under the value "".
     missing_as_empty: bool = False
 
     def admits(self, node: Node) -> bool:

@@ -51,18 +51,16 @@ class SharesView(Protocol):
 
 
 class RequestedShares:
-    """Columns by node number, about 120 bytes a node.
-
-    - ``cpu``, ``memory``: requested by the pods there
-    - ``per_cpu``, ``per_memory``: one unit as a share of the node
-    - ``larger``: the larger of the two requested shares, so that a choice among a hundred nodes takes one look-up each,
-      not four
-    """
+    """Columns by node number, about 120 bytes a node."""
 
     def __init__(self, topology: Topology, pods: NodePods) -> None:
+        # Requested by the pods there.
         self.cpu: list[int] = []
         self.memory: list[int] = []
+        # The larger of the two requested shares, so that a choice among a hundred nodes takes one look-up each, not
+        # four.
         self.larger: list[float] = []
+        # One unit as a share of the node.
         self.per_cpu = array("d")
         self.per_memory = array("d")
         self._topology = topology

@@ -23,18 +23,16 @@ _NO_PODS: Mapping[str, Pod] = {}
 
 
 class RoomView:
-    """What readers see of `RoomTable`, by node number. Negative: the node is overcommitted.
+    """What readers see of `RoomTable`, by node number. Negative: the node is overcommitted."""
 
-    - ``slots``: how many more pods each node may run
-    - ``free``: free CPU, memory and ephemeral storage, by resource
-    - ``claims``: assumed pods that may be on a node and count on none, by node name and UID; both columns include them,
-      and no entry is empty
-    - ``version``: grows whenever room may have become free
-    """
-
+    # How many more pods each node may run.
     slots: Sequence[int]
+    # Free CPU, memory and ephemeral storage, by resource.
     free: Mapping[str, Sequence[int]]
+    # Assumed pods that may be on a node and count on none, by node name and UID; both columns include them, and no
+    # entry is empty.
     claims: Mapping[str, Mapping[str, Pod]]
+    # Grows whenever room may have become free.
     version: int
 
 

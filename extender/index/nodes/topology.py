@@ -45,17 +45,14 @@ _NO_CHANGES = OccupancyChanges((), frozenset())
 
 
 class Topology:
-    """All nodes by number, with the keys and scopes that are in use.
-
-    - ``offered``: the sum of what all nodes offer
-    - ``soft_taints``: nodes with taints PreferNoSchedule, by these taints
-    - ``scope_cells``: entries in the columns of all scopes
-    - ``version``: grows with every change of a node
-    """
+    """All nodes by number, with the keys and scopes that are in use."""
 
     def __init__(self) -> None:
+        # Grows with every change of a node.
         self.version = 0
+        # Entries in the columns of all scopes.
         self.scope_cells = 0
+        # The sum of what all nodes offer.
         self.offered: dict[str, int] = {}
         self.known: dict[str, int] = {}
         self.nodes: list[Node | None] = []
@@ -67,6 +64,7 @@ class Topology:
         self._scopes_by_taints = 0
         self._matches: dict[NodeAffinity, NodeMatches] = {}
         self._carriers: dict[str, int] = {}
+        # Nodes with taints PreferNoSchedule, by these taints.
         self.soft_taints: dict[tuple[Taint, ...], set[int]] = {}
         self._numbers: dict[str, int] = {}
         self.names: list[str] = []

@@ -64,22 +64,20 @@ _REASON_TEXTS: Final = frozenset(reason.text for reason in Reason)
 
 
 class RecordedAnswer(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An answer in a form in which two runs can be compared.
+    """An answer in a form in which two runs can be compared."""
 
-    - ``passed``: names of nodes that passed filter, best first
-    - ``reasons``: labels of the reasons of rejected nodes
-    - ``digest``: a hash of the rejection texts of all nodes
-    - ``plan``: the node of a preemption, then the UIDs of its victims
-    - ``scores``: of prioritize, by node
-    - ``victims``: of preempt, for each candidate node the UIDs of its victims
-    """
-
+    # Names of nodes that passed filter, best first.
     passed: tuple[str, ...] = ()
+    # Labels of the reasons of rejected nodes.
     reasons: tuple[str, ...] = ()
     error: str = ""
+    # A hash of the rejection texts of all nodes.
     digest: str = ""
+    # The node of a preemption, then the UIDs of its victims.
     plan: tuple[str, ...] = ()
+    # Of prioritize, by node.
     scores: dict[str, int] = {}
+    # Of preempt, for each candidate node the UIDs of its victims.
     victims: dict[str, tuple[str, ...]] = {}
 
 
