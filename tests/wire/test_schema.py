@@ -1,10 +1,11 @@
-"""What follows from the declaration of a field: the schema of the CRD, the check of the webhook, and the names that are known.
+"""What follows from the declaration of a field: the schema of the CRD, the check of the webhook, its decoding, and its name.
 
 The declaration here is of no kind. It has one field of each type, so that a field that is added to a policy is known to be checked.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -27,6 +28,7 @@ from extender.wire.policies.schema import (
     duration,
     names_of,
     predicate,
+    reader_of,
 )
 from tests.builders import Json
 
@@ -116,6 +118,24 @@ def test_the_schema_has_the_same_bounds() -> None:
 
 def test_the_names_and_the_words_are_known() -> None:
     assert {"text", "parts", "name", "owner", "Declared", "Red", "Blue"} <= set(names_of(RECORD))
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is read of the record, by the names of its fields."""
+
+    text: str
+    size: int = 3
+    is_on: bool = True
+    after: float = 60.0
+    words: tuple[str, ...] = ()
+
+
+def test_the_model_is_read_by_the_names_of_its_fields_and_has_the_defaults() -> None:
+    read = reader_of(Model, RECORD)
+    assert Model(**read({"text": "a", "size": None, "colour": "Red"})) == Model("a")
+    whole = {"text": "a", "size": 1, "is_on": False, "after": "30s", "words": ["b"]}
+    assert Model(**read(whole)) == Model("a", 1, is_on=False, after=30.0, words=("b",))
 
 
 @pytest.mark.parametrize("declared", [TIME, Pairs(Text(), 3)], ids=["time", "pairs"])

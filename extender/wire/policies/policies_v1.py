@@ -27,7 +27,6 @@ from extender.model.policies import (
     Items,
     JsonObject,
     MatchConditions,
-    Mode,
     Moment,
     Policy,
     PolicyKey,
@@ -35,19 +34,7 @@ from extender.model.policies import (
     PolicyScope,
     Targets,
 )
-from extender.model.release import (
-    RELEASE_GATE,
-    Domain,
-    GroupSize,
-    Growth,
-    OnTimeout,
-    ReleaseMode,
-    ReleaseSpec,
-    Replacement,
-    Strategy,
-    WhenNoRoom,
-    brought_toleration,
-)
+from extender.model.release import Domain, GroupSize, ReleaseSpec, brought_toleration
 from extender.model.resources import PODS, parse_resources
 from extender.model.units import Duration
 from extender.settings.limits import ConstraintLimits
@@ -56,9 +43,10 @@ from extender.wire.objects.constraints import DEFAULT_LIMITS, parse_affinity
 from extender.wire.objects.objects_json import PolicyJson, PolicyMetaJson
 from extender.wire.policies.field_errors import FieldError
 from extender.wire.policies.node_terms import LISTS, NODE_TERMS, SPREAD, list_item, normal_form, value_at
-from extender.wire.policies.policy_schema import DEFAULT_AFTER
+from extender.wire.policies.policy_schema import DEFAULT_AFTER, SPEC
 from extender.wire.policies.policy_validation import validate
-from extender.wire.policies.release_schema import DEFAULT_TIMEOUT
+from extender.wire.policies.release_schema import DOMAIN, RELEASE, SIZE
+from extender.wire.policies.schema import reader_of
 
 _DEFAULT_WHEN: Final = ("Admission", "Scheduling")
 
@@ -103,20 +91,17 @@ def read_policy(found: JsonObject, limits: ConstraintLimits = DEFAULT_LIMITS, *,
     if errors:
         raise PolicyError(_invalid(found, group, errors), errors)
     metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
+    behaviour = _read_behaviour(spec)
+    if group == KUPID_GROUP:  # kupid mutates templates, and pods if its webhook is called for them
+        behaviour |= {"targets": Targets.BOTH, "conflict_policy": ConflictPolicy.COMBINE}
     return Policy(
         key=_key(metadata, group),
         scope=_scope(metadata.get("namespace") or "", spec, kind),
         directives=_directives(spec),
         generation=_generation(metadata),
-        priority=spec.get("priority") or 0,
-        when=frozenset(map(Moment, spec.get("when") or _DEFAULT_WHEN)),
-        # kupid mutates templates, and pods if its webhook is called for them.
-        targets=Targets.BOTH if group == KUPID_GROUP else Targets(spec.get("targets") or Targets.PODS),
-        conflict_policy=_conflict_policy(spec, group),
-        failure_policy=FailurePolicy(spec.get("failurePolicy") or FailurePolicy.IGNORE),
-        mode=Mode(spec.get("mode") or Mode.ENFORCE),
         release=_release(spec),
         resource_version=str(metadata.get("resourceVersion") or ""),
+        **behaviour,
     )
 
 
@@ -144,12 +129,6 @@ def _key(metadata: JsonObject, group: str) -> PolicyKey:
 def _generation(metadata: JsonObject) -> int:
     generation = metadata.get("generation")
     return generation if isinstance(generation, int) else 0
-
-
-def _conflict_policy(spec: JsonObject, group: str) -> ConflictPolicy:
-    if group == KUPID_GROUP:
-        return ConflictPolicy.COMBINE
-    return ConflictPolicy(spec.get("conflictPolicy") or ConflictPolicy.KEEP_POD)
 
 
 def _invalid(found: JsonObject, group: str, errors: list[FieldError]) -> InvalidPolicy:
@@ -230,10 +209,9 @@ def _directives(spec: JsonObject) -> Directives:
     pairs = spec.get("nodeSelector") or {}
     _, (required, preferred) = parse_affinity(affinity, "")
     required_terms = None if terms is None else normal_form(terms)
+    read = _read_directives(spec) | {"scheduler_names": tuple(names)}
     return Directives(
         node_selector=pairs,
-        node_name=spec.get("nodeName") or "",
-        scheduler_names=tuple(names),
         priority_class=spec.get("priorityClassName") or "",
         scheduling_gates=tuple(each["name"] for each in spec.get("schedulingGates") or ()),
         required_node_terms=required_terms,
@@ -243,6 +221,7 @@ def _directives(spec: JsonObject) -> Directives:
         nodes=NodeAffinity(node_selector(pairs), required.terms),
         preferred_nodes=preferred,
         node_keys=frozenset([*pairs, *(part.key for each in required_terms or () for part in each.clauses)]),
+        **read,
     )
 
 
@@ -282,20 +261,10 @@ def _release(spec: JsonObject) -> ReleaseSpec | None:
         return None
     group, size = release.get("group") or {}, release.get("size") or {}
     return ReleaseSpec(
-        topology=tuple(release["topology"]),
-        gate=release.get("gate") or RELEASE_GATE,
         group_label=group.get("label") or "",
-        size=GroupSize(size.get("count") or 1, size.get("label") or "", size.get("annotation") or ""),
-        mode=ReleaseMode(release.get("mode") or ReleaseMode.REQUIRED),
-        strategy=Strategy(release.get("strategy") or Strategy.BEST_FIT),
-        exclusive=release.get("exclusive") or False,
-        decision_timeout=float(Duration.parse(release.get("decisionTimeout") or DEFAULT_TIMEOUT)),
-        on_timeout=OnTimeout(release.get("onTimeout") or OnTimeout.KEEP_GATED),
-        replacement=Replacement(release.get("replacement") or Replacement.SAME_DOMAIN),
-        growth=Growth(release.get("growth") or Growth.SAME_DOMAIN),
+        size=GroupSize(**_read_size(size)),
         domains=tuple(map(_domain, release.get("domains") or ())),
-        max_per_domain=release.get("maxPerDomain") or 0,
-        when_no_room=WhenNoRoom(release.get("whenNoRoom") or WhenNoRoom.WAIT),
+        **_read_release(release),
     )
 
 
@@ -305,10 +274,15 @@ def _domain(domain: JsonObject) -> Domain:
     if quota.get("pods") is not None:
         most[PODS] = quota["pods"]
     return Domain(
-        domain["name"],
-        tuple(domain["values"]),
-        tuple(domain.get("preferred") or ()),
-        tuple(sorted(most.items())),
-        domain.get("mayGrow") or False,
-        tuple(map(brought_toleration, domain.get("tolerations") or ())),
+        quota=tuple(sorted(most.items())),
+        tolerations=tuple(map(brought_toleration, domain.get("tolerations") or ())),
+        **_read_domain(domain),
     )
+
+
+# By the declaration; the rest is read above.
+_read_behaviour: Final = reader_of(Policy, SPEC)
+_read_directives: Final = reader_of(Directives, SPEC)
+_read_release: Final = reader_of(ReleaseSpec, RELEASE)
+_read_domain: Final = reader_of(Domain, DOMAIN)
+_read_size: Final = reader_of(GroupSize, SIZE)

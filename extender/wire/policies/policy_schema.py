@@ -185,11 +185,7 @@ _SELECTED: Final = (
 _EXCLUDE: Final = Record(
     (
         Field("podSelector", LABEL_SELECTOR, "Pods by label. Absent: none is excluded.", check=check_label_selector),
-        Field(
-            "namespaces",
-            _named(Text(DNS_LABEL, LONGEST_LABEL, check=check_namespace), 64),
-            "Namespaces by name.",
-        ),
+        Field("namespaces", _named(Text(DNS_LABEL, LONGEST_LABEL, check=check_namespace), 64), "Namespaces by name."),
         *_SELECTED,
     )
 )
@@ -213,13 +209,14 @@ SPEC: Final = Record(
         Field(
             "when",
             Many(
-                Text(choices=tuple(map(str, Moment))),
+                Text(choices=tuple(map(str, Moment)), reads=Moment),
                 len(Moment),
                 least=1,
                 is_set=True,
                 is_limited=False,
                 is_unique=False,
                 needs="must name at least one moment",
+                reads=frozenset,
                 default=(str(Moment.ADMISSION), str(Moment.SCHEDULING)),
             ),
             "The moments at which the policy acts.",
@@ -233,7 +230,9 @@ SPEC: Final = Record(
         Field(
             "conflictPolicy",
             # COMBINE is kupid's way, and not offered.
-            choice([ConflictPolicy.KEEP_POD, ConflictPolicy.OVERRIDE, ConflictPolicy.REJECT]),
+            replace(
+                choice([ConflictPolicy.KEEP_POD, ConflictPolicy.OVERRIDE, ConflictPolicy.REJECT]), reads=ConflictPolicy
+            ),
             "What happens to a field that the pod has set.",
         ),
         Field("failurePolicy", choice(FailurePolicy), "What happens to the pod if this policy cannot be applied."),

@@ -47,7 +47,6 @@ from extender.wire.policies.schema import (
 
 GATE_PREFIX: Final = f"{GROUP}/"
 MOST_PODS: Final = 10_000  # of a group
-DEFAULT_TIMEOUT: Final = "10m"
 QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$"
 LONGEST_QUANTITY: Final = 24
 _LONGEST_NAME: Final = 100  # of a resource, in an error
@@ -129,26 +128,16 @@ def _prefers_own_values(found: Problems, domain: JsonObject, path: str) -> None:
             found.invalid(f"{path}.preferred", value, f"is none of {path}.values")
 
 
-_DOMAIN: Final = Record(
+DOMAIN: Final = Record(
     (
         Field("name", Text(DNS_LABEL, LONGEST_LABEL, check=check_namespace), is_required=True),
         Field(
             "values",
-            Many(
-                _VALUE,
-                MOST_VALUES,
-                least=1,
-                is_set=True,
-                needs="must list at least one value",
-            ),
+            Many(_VALUE, MOST_VALUES, least=1, is_set=True, needs="must list at least one value"),
             "A node is in the domain with one of these.",
             is_required=True,
         ),
-        Field(
-            "preferred",
-            Many(_VALUE, MOST_VALUES, is_set=True),
-            "Those of the values that pods prefer.",
-        ),
+        Field("preferred", Many(_VALUE, MOST_VALUES, is_set=True), "Those of the values that pods prefer."),
         Field("quota", _QUOTA, "What released pods of this policy may have in the domain."),
         BROUGHT,
         Field("mayGrow", Flag(), "Nodes may be added for pods that wait for room here, see whenNoRoom."),
@@ -210,6 +199,11 @@ def _stays_inside_rules(limit: str) -> tuple[Rule, ...]:
     )
 
 
+SIZE: Final = Record(
+    (Field("count", Number(1, MOST_PODS)), Field("label", LABEL_KEY), Field("annotation", LABEL_KEY)),
+    is_choice=True,
+    default=(("count", 1),),
+)
 RELEASE: Final = Record(
     (
         Field(
@@ -228,34 +222,18 @@ RELEASE: Final = Record(
         ),
         Field(
             "size",
-            Record(
-                (Field("count", Number(1, MOST_PODS)), Field("label", LABEL_KEY), Field("annotation", LABEL_KEY)),
-                is_choice=True,
-                default=(("count", 1),),
-            ),
+            SIZE,
             "How many pods a group has: a number, or where its pods tell it. A group is decided once they all wait.",
         ),
         Field(
             "topology",
-            Many(
-                LABEL_KEY,
-                MOST_LEVELS,
-                least=1,
-                needs="must name at least one label key of nodes",
-                is_unique=True,
-            ),
+            Many(LABEL_KEY, MOST_LEVELS, least=1, needs="must name at least one label key of nodes", is_unique=True),
             "Label keys of nodes, coarse to fine. A group lands in one domain of the first, and of the finest that holds it.",
             is_required=True,
         ),
         Field(
             "domains",
-            Many(
-                _DOMAIN,
-                MOST_DOMAINS,
-                least=1,
-                keys=("name",),
-                needs="must list at least one domain",
-            ),
+            Many(DOMAIN, MOST_DOMAINS, least=1, keys=("name",), needs="must list at least one domain"),
             "Where groups may go: sets of values of the first key, in the order of InOrder. Without it each value is a domain.",
         ),
         pods_of_quota("maxPerDomain", "How many pods of this policy each domain may have.", least=1),
@@ -268,7 +246,7 @@ RELEASE: Final = Record(
         Field("exclusive", Flag(default=False), "The domain takes no other group of this policy."),
         Field(
             "decisionTimeout",
-            duration(lambda seconds: 0 < seconds <= _LONGEST_TIMEOUT, _TIMEOUT_LIMITS, default=DEFAULT_TIMEOUT),
+            duration(lambda seconds: 0 < seconds <= _LONGEST_TIMEOUT, _TIMEOUT_LIMITS, default="10m"),
             "How long a group waits for its decision.",
         ),
         Field("onTimeout", choice(OnTimeout), "What happens then."),

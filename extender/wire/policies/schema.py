@@ -9,8 +9,9 @@ too expensive: https://kubernetes.io/docs/reference/using-api/cel/#cel-options-l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
@@ -33,7 +34,8 @@ class Text:
     - ``check``: what the webhook says of its form, in place of the pattern and the length;
     - ``is_optional``: an empty text is as good as none to the webhook;
     - ``may_be_empty``: the schema accepts an empty text beside its pattern;
-    - ``is_lenient``: the webhook leaves the form to the schema, because a policy under an older schema stays readable.
+    - ``is_lenient``: the webhook leaves the form to the schema, because a policy under an older schema stays readable;
+    - ``reads``: makes the value of the model.
     """
 
     pattern: str = ""
@@ -44,6 +46,7 @@ class Text:
     may_be_empty: bool = False
     is_lenient: bool = False
     default: str | None = None
+    reads: Callable[[str], Any] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class Many:
     needs: str = ""
     is_limited: bool = True
     is_unique: bool | None = None
+    reads: Callable[[Iterable[Any]], Any] = tuple
     default: tuple[str, ...] | None = None
 
 
@@ -181,10 +185,43 @@ def names_of(found: Type) -> Iterator[str]:
             yield found.word
 
 
+def reader_of(model: type, declared: Record) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Reads a valid object: the fields that the model has by the same name. What is absent has the default of the model.
+
+    It reads texts, numbers, flags, and lists of texts.
+    """
+    names = {each.name for each in fields(model)}
+    parts = [(each.name, _attribute(each.name), _reads(each.type)) for each in declared.fields]
+    known = [(name, attribute, reads) for name, attribute, reads in parts if attribute in names and reads]
+
+    def read(value: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            attribute: reads(item) for name, attribute, reads in known if (item := value.get(name)) not in (None, "")
+        }
+
+    return read
+
+
+def _attribute(name: str) -> str:
+    return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
+
+
+def _reads(declared: Type) -> Callable[[Any], Any] | None:
+    match declared:
+        case Text(reads=reads):
+            return reads
+        case Many(item=Text(reads=item), reads=reads):
+            return reads if item is str else lambda value: reads(map(item, value))
+        case Number() | Flag():
+            return lambda value: value
+        case _:
+            return None
+
+
 def choice(choices: type[StrEnum] | Iterable[str], *, has_default: bool = True) -> Text:
     """One of a list of words; the first of them is the default."""
-    words = tuple(map(str, choices))
-    return Text(choices=words, is_optional=True, default=words[0] if has_default else None)
+    words, reads = tuple(map(str, choices)), choices if isinstance(choices, type) else str
+    return Text(choices=words, is_optional=True, default=words[0] if has_default else None, reads=reads)
 
 
 def duration(holds: Callable[[float], bool], limits: str, default: str | None = None) -> Text:
@@ -199,7 +236,11 @@ def duration(holds: Callable[[float], bool], limits: str, default: str | None = 
             found.invalid(path, text, detail)
 
     pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
-    return Text(pattern, 32, check=check, is_optional=default is None, default=default)
+    return Text(pattern, 32, check=check, is_optional=default is None, default=default, reads=_seconds)
+
+
+def _seconds(text: str) -> float:
+    return float(Duration.parse(text))
 
 
 # -- the forms of texts
