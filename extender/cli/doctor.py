@@ -99,6 +99,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     """The findings, and the parts that could be checked."""
+    # Each source may be missing. The order matters, because a later part uses the facts of an earlier one:
+    # 1. the files: the settings as configured, and the scheduler's configuration;
+    # 2. the service: its settings replace the file's;
+    # 3. the cluster: with the account and the permissions that these settings need;
+    # 4. the scheduler's configuration, compared with the service if its settings are known;
+    # 5. findings from all facts together.
     configured = read_settings(arguments.config) if arguments.config else None
     file = arguments.scheduler_config
     scheduler, findings = read_scheduler(read_yaml(file)) if file else (None, [])

@@ -346,6 +346,7 @@ def _forward(kube: Kube, pod: ServicePod) -> Iterator[tuple[str, Callable[[], li
         "--address=127.0.0.1",
         "--pod-running-timeout=5s",
     ]
+    # Several files joined with a colon come from KUBECONFIG, which kubectl inherits; the option takes a single file.
     command += [f"--kubeconfig={kube.kubeconfig}"] if kube.kubeconfig and ":" not in kube.kubeconfig else []
     command += [f"--context={kube.context}"] if kube.context else []
     with TemporaryFile() as errors:
@@ -407,6 +408,9 @@ class _Parser(argparse.ArgumentParser):
         self, words: Sequence[str], begun: str, given: argparse.Namespace | None = None
     ) -> list[str] | None:
         """The completions of ``begun`` after these words; None for a file, which the shell completes."""
+        # The words are read as argparse would read them, but incomplete: `awaited` is an option whose value comes next. Then
+        # 1. a word that begins an option gets the options; 2. a value gets its choices, or names of the cluster; 3. a word
+        # without an option gets the values of the positional argument; 4. a file is left to the shell.
         given = given or argparse.Namespace(kubeconfig="", context="", namespace="")
         awaited: argparse.Action | None = None
         for number, word in enumerate(words, 1):

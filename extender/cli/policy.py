@@ -265,7 +265,10 @@ def _tested(
     count: int = 1,
 ) -> JsonObject:
     """``is_new``: the object comes from a file, so the API server may refuse it. ``count``: how many copies are made."""
-    creator = next(iter(settings.policies.exemptions.daemon_sets_by), "")  # asked of pods of a DaemonSet alone
+    # In the order of the API server: (1) admission by the webhook's own code; (2) the validation of the resulting pod, only for
+    # an object from a file, because an existing one has passed it; (3) the nodes before and after, for a pod; (4) the directives
+    # that apply at scheduling; (5) for a workload each pod that its template makes, in the same way.
+    creator = next(iter(settings.policies.exemptions.daemon_sets_by), "")  # only pods of a DaemonSet need it
     admission = verb.admit(review_of(obj, _namespace_of(obj), creator))
     response, metadata = admission.review["response"], obj["metadata"]
     after = apply_patch(obj, read_patch(response), JSON) if response["allowed"] else None

@@ -117,7 +117,7 @@ async def perform(
         player = Player(simulated, narrate)
         await player.run(play.steps)
         report = await player.finish()
-        # A run also fails if a count of the index differs from a recount.
+        # The placements may be right by chance: a run also fails if a count of the index differs from a recount.
         return replace(report, failures=(*report.failures, *audit(extender.service.index)))
 
 

@@ -212,6 +212,7 @@ class LeaderEndpoint:
         The wait before the first look grows with ``redirects``. A client whose node does not know the new endpoint yet is sent
         back here at once, and kube-scheduler follows ten redirects only: they must last until the node knows.
         """
+        # The first look comes only after a pause: at the call the slice names this replica, because the client was sent here.
         until = self._clock.now() + self._patience
         pace = min(PACE_SECONDS * PACE_GROWTH**redirects, self._patience)
         while self._clock.now() < until:

@@ -111,6 +111,9 @@ class EventRecorder:
         if self._limit is None or about is None:
             self._queue(event)
             return
+        # 1. The same reason too soon: suppressed and counted.
+        # 2. Queued: the note says how often it was suppressed before, and the count begins again.
+        # 3. Not queued for lack of a token or a place: counted, so that the next event of this reason says so.
         now, earlier = self._clock.now(), self._recorded.setdefault(about, {})
         last, repeated = earlier.get(event.reason, (_NEVER, 0))
         if now - last < self._limit.repeated_after:
@@ -146,6 +149,8 @@ class EventRecorder:
     def _has_token(self, event: ObjectEvent) -> bool:
         if self._tokens is None or self._limit is None:
             return True
+        # A normal event leaves half of the tokens for warnings. A namespace that has used little may take tokens in advance
+        # (`spare` below 0): otherwise the burst of one namespace would silence all others until the bucket fills again.
         spare = self._limit.at_once / 2 if event.type == "Normal" else 0.0
         in_advance = max(0.0, self._limit.at_once - spare - self._usage.used(event.about.namespace))
         if not self._tokens.take(self._clock.now(), spare=spare - in_advance):
@@ -171,6 +176,8 @@ class EventRecorder:
                 self._ended("failed")
 
     async def _write_some(self, first: ObjectEvent) -> None:
+        # Further events are taken only after the wait, so that an event that comes meanwhile goes out with this batch, and
+        # so that a cancelled wait loses one event and not a batch.
         events, is_begun = [first], False
         try:
             await self._wait_until_idle()

@@ -154,7 +154,9 @@ class RateLimiter:
         try:
             return await waiter
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():  # it was given the place that it does not use
+            # The place may have been given in the same iteration of the loop in which the caller was cancelled. It would be
+            # lost, and with `is_pacing` all later callers would wait for a sleep that nothing does.
+            if waiter.done() and not waiter.cancelled():
                 self._free += 1
                 self._is_pacing = self._is_pacing and waiter.result() <= 0
                 self._grant()
@@ -179,6 +181,8 @@ class RateLimiter:
             if not waiter.done():  # else it was cancelled
                 self._usage.charge(namespace)
                 self._free -= 1
+                # `next` is when the rate allows this holder. After a pause it lags by one burst at most, so that no more
+                # than `at_once` holders begin together.
                 now = self._clock.now()
                 self._next = max(self._next, now - self._burst) + self._gap
                 self._is_pacing = self._next > now
@@ -207,7 +211,7 @@ async def in_turns(steps: Steps[T], turns: RateLimiter, namespace: str) -> T:
 
 
 MOST_IN_WORK: Final = 8
-_REST_A_POD: Final = 2e-5  # seconds between two looks at a group, each of which costs 0.1 us a pod
+_REST_A_POD: Final = 2e-5  # seconds between two looks at a group; a look costs 0.1 us a pod
 
 
 class GroupQueue:
@@ -235,6 +239,9 @@ class GroupQueue:
 
     def add(self, key: GroupKey) -> None:
         """Queues a group. It is taken when it has rested and its turn comes."""
+        # 1. A worker has it: `done` queues it again, because the worker may have read it before this change.
+        # 2. It rests: queued for the end of the rest, so that a large group that changes all the time leaves room for others.
+        # 3. Else it joins the line of its namespace, once.
         if key in self._working:
             self._again.add(key)
             return

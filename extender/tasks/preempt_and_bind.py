@@ -96,6 +96,7 @@ class UnansweredBindings:
                 "binding unknown", extra={"pod": f"{binding.pod.namespace}/{binding.pod.name}", "error": str(error)}
             )
             return
+        # During the read an event may have shown the result, or the scheduler may have begun another binding of the pod.
         if self._held.get(uid) is not binding or uid not in assumed.binding:
             return
         self.discard(uid)
@@ -192,6 +193,8 @@ class BindService:
 
     async def bind(self, args: BindingArgs) -> str:
         """Binds exactly this pod. Returns the error, empty on success; the scheduler records it and retries."""
+        # Refused: (1) a pod that the watch does not show as pending and ungated; (2) a pod whose binding is in flight; (3) a
+        # node that no answer named. Otherwise a caller could bind any pod to any node with the account of the extender.
         pod = watched_pod(args.uid, args.namespace, args.name, self._index.view)
         if not isinstance(pod, Pod):
             return f"not bound: {pod.text}"

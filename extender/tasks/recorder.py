@@ -129,7 +129,7 @@ class _Asked(Struct, frozen=True, gc=False):
 
 
 class Recorder:
-    """The recording of one service. ``written`` and ``dropped`` count records, ``bytes`` those of the files.
+    """The recording of one service. ``written`` and ``dropped`` count records, ``bytes`` the bytes of the files.
 
     From its creation on, every change that the index notes is recorded.
     """
@@ -341,7 +341,7 @@ class Recorder:
         self.written += len(lines)
 
     def _drop(self) -> None:
-        """Drops what waits, of which a state does not count. What comes until the next part is dropped as well."""
+        """Drops the waiting records, and all records until the next part. The records of a state do not count as dropped."""
         self.dropped += len(self._queue) + len(self._lines) + sum(1 for _ in self._rest)
         self._queue.clear()
         self._lines = []

@@ -130,6 +130,8 @@ class SlicedWork:
         return result
 
     async def _in_slices(self, work: Steps[T], most_seconds: float, kind: Kind) -> T:
+        # The first slice is short, because it begins at any moment. Later ones begin in a gap between two requests. The budget
+        # counts only the slices: work must not fail because the scheduler is busy.
         used, most_in_slice = 0.0, SHORT_SLICE
         while True:
             slice_used, begun = 0.0, self._clock.now()
@@ -155,6 +157,8 @@ _TRIAL_PAUSE_SECONDS: Final = 0.002
 
 async def in_slices(trials: Trials[T], clock: Clock) -> T:
     """The result of work that changes the counts for a trial. It is valid until the caller awaits anything else."""
+    # Other tasks may run only between trials: a request must not see the counts of a trial. So before a pause the trial is
+    # undone step by step, and after it applied again. The pause lets requests be answered, and costs the trial once more.
     begun = clock.now()
     try:
         while True:

@@ -155,6 +155,10 @@ class Takeover:
 
     async def _catch_up_as_standby(self) -> None:
         """As a standby: if the leader has not renewed for long, catches up before the Lease expires, to be ready sooner."""
+        # `due`: no binding of the present leader can be in flight later, unless it renews the Lease.
+        # 1. The watch is known to have shown everything up to then, or there is no other leader: nothing to do.
+        # 2. `due` is not reached: wait, because what is verified before it does not help.
+        # 3. `due` is over: verify now. If this replica takes the Lease, it can answer at once.
         clear_at = self._leadership.clear_at
         due = float("inf") if clear_at is None else clear_at + self._binding_grace
         if self._known_up_to >= due or due == float("inf"):
@@ -178,6 +182,7 @@ class Takeover:
 
     async def _catch_up(self) -> None:
         """One attempt to verify that the watch has shown everything up to now."""
+        # The time is read before the request: the version that it returns covers this moment, not the moment of the answer.
         now = self._clock.now()
         try:
             if await self._is_caught_up():

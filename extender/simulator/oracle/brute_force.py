@@ -485,7 +485,8 @@ class OracleInterPodAffinity:
             return set()
         first, *others = self.affinity_terms
         domains: set[Domain] = set()
-        # A pod counts for affinity only if it matches all terms at once, unlike for anti-affinity.
+        # A pod counts for affinity only if it matches all terms at once. Example: terms app=db and tier=gold need one pod with
+        # both labels. For anti-affinity each term counts by itself, see `_occupied`.
         for alike in self._alike(first):
             sample = next(iter(alike.pods.values())).pod
             if all(term.selects_for_incoming(sample, self.state.namespaces) for term in others):
@@ -553,7 +554,8 @@ class OracleTopologySpread:
 
     def _most_in_domain(self, constraint: JsonObject, counts: Mapping[str, int]) -> int:
         """The largest number of matching pods with which a domain may get one more."""
-        # With fewer domains than minDomains the global minimum is 0 (KEP-3022).
+        # A node passes if count + self_match - least <= maxSkew. With fewer domains than minDomains `least` is 0 (KEP-3022).
+        # `self_match` is 0 if the constraint does not select the pod: then placing it changes no count.
         least = min(counts.values(), default=0) if len(counts) >= (constraint.get("minDomains") or 1) else 0
         self_match = 1 if selects(effective_selector(constraint, self.pod), labels_of(self.pod)) else 0
         most: int = constraint["maxSkew"] + least - self_match

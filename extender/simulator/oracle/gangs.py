@@ -270,6 +270,11 @@ class _Judge:
 
     def _judge_preference(self, gang: _Gang, pod: JsonObject, node: str, at: float) -> None:
         """A pod of a group is placed: whether a node that it prefers more has had room."""
+        # 1. Not judged: a pod with soft constraints on other pods, which may weigh more, or with a nomination.
+        # 2. Points as kube-scheduler weighs them, over the nodes of the domain that admit the pod.
+        # 3. A node is better only by more than resources can weigh (`_OTHER_POINTS`).
+        # 4. It counts only if it has had room for this pod and for all unplaced pods of decided groups: their room could be
+        #    reserved on this node. And for longer than `_LAG`, because the extender decides by an older state.
         affinity = pod["spec"].get("affinity") or {}
         terms = (affinity.get("nodeAffinity") or {}).get(_PREFERRED) or ()
         others = [(affinity.get(side) or {}).get(_PREFERRED) for side in ("podAffinity", "podAntiAffinity")]
@@ -317,6 +322,8 @@ class _Judge:
 
     def end(self) -> None:
         """Judges the final state, when the cluster is idle."""
+        # Two violations: gated pods beyond the size although the domain has room; a group that is placed only in part. The first
+        # is not judged for policies with quotas, because these may keep a pod at the gate.
         for gang in self._gangs.values():
             alive = {uid: pod for uid, pod in gang.alive.items() if _scheduler_of(pod) in self._schedulers}
             released = [pod for pod in alive.values() if not gang.is_gated(pod)]
@@ -364,6 +371,7 @@ class _Judge:
             self.placed[uid] = pod, node_of(pod)
         if gang is None:
             return
+        # From now on the group may be incomplete through no fault of the release: its replacement needs room that may be gone.
         if (is_gone or is_terminating(pod)) and gang.domain:
             gang.is_bereft = True
         if stored is None:
@@ -385,6 +393,7 @@ class _Judge:
             if gang.domain and uid_of(pod) not in gang.room:
                 gang.room[uid_of(pod)] = at
                 self._judge_shares(gang, at)
+            # Judged once for each pod, at its release: later the quota may be lowered, which takes nothing away.
             if uid_of(pod) not in gang.out:
                 gang.out.add(uid_of(pod))
                 self._judge_quota(gang)

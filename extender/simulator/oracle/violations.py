@@ -211,6 +211,10 @@ class JournalReplay:
         self, decision: JournalDecision, recent: list[StoreChange], failed: list[JournalDecision]
     ) -> PluginStatus:
         """The violation of a placement; Success if it was valid in a state that the extender could have at that time."""
+        # 1. Valid in the present state.
+        # 2. Otherwise: valid in an older state that the extender may still have had. Each kind has a watch of its own, so each
+        #    combination of cuts through the recent changes of namespaces, nodes and pods is tried, and with each the sets of
+        #    pods whose failed binding the extender may not know.
         status = self._check(decision)
         if status == SUCCESS:
             return status
@@ -297,6 +301,8 @@ class JournalReplay:
         """Whether the placement is valid without some of the newest changes of each kind, as each kind has its own watch."""
         if not windows:
             return self._check(decision) == SUCCESS
+        # Recursive over the kinds: for each cut of the first kind all cuts of the others. Reverts the newest change first and
+        # applies the oldest first, so that the state afterwards is the state before.
         first, *rest = windows
         reverted: list[StoreChange] = []
         is_valid = self._was_valid(decision, rest)

@@ -153,6 +153,9 @@ class PreemptionExecutor:
         Raises ``GaveUpError`` when a victim could not be removed or the preemptor not nominated, and
         ``PreemptorNotPendingError`` when the preemptor is bound, terminating or deleted.
         """
+        # The order matters. Lower nominations go first, so that their pods are tried elsewhere and not on the preemptor's node.
+        # The nomination comes before the first deletion: otherwise the room that a victim leaves could go to another pod, and
+        # a new leader would not know for whom the victims were deleted.
         deadline = self._clock.now() + self._options.deadline
         try:
             await self._clear_lower(plan, deadline)
@@ -280,7 +283,8 @@ class PreemptionExecutor:
         known = self._view.pod(uid)
         if known is not None:
             self._seen.add(uid)
-        # A pod that the watch has not shown yet is not deleted: the scheduler has seen it first.
+        # A preemptor that the watch has not shown yet counts as pending: the scheduler has seen it first. Once the watch has
+        # shown it, its absence means that it was deleted.
         if (known is None and uid in self._seen) or (known is not None and (known.node or known.terminating)):
             raise PreemptorNotPendingError(plan.preemptor.full_name)
 

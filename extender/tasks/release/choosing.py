@@ -43,9 +43,11 @@ Propose: TypeAlias = Callable[
     [GroupState, Sequence[Level] | None, Sequence[tuple[GroupKey, Sequence[Level]]], Excess],
     Trials[Proposal],
 ]
-"""Where the pods of a group that have no node may go together: in the domain that is decided, None where any may be chosen, in
-none of those that are taken by other groups, and in none of which the quota would be exceeded. Implemented by `verbs.release`.
-O(nodes)."""
+"""Where the pods of a group without a node may go together. Implemented by `verbs.release`. O(nodes).
+
+Arguments: the group; the decided domain, or None if any may be chosen; the domains that other groups have, which are left out; a
+function that says why the quota of a domain forbids it.
+"""
 
 
 class StepChooser:
