@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import orjson
 from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
+from extender.model.answers.explanations import TriedChange as Help
+from extender.model.objects import Pod
 from extender.rules.catalog import counts_of_rules
-from tests.builders import CONTAINER, Json, pod_json, spread, term
-from tests.laws.observing import SYSTEM_DEFAULTS, Cluster
+from extender.wire.objects.kinds import PODS
+from tests.builders import CONTAINER, Json, asking, node_json, pod_json, spread, term
+from tests.deciding import filter_nodes
+from tests.explaining import apply, changed, fits
+from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
 from tests.laws.observing import apply as take
 from tests.strategies import Change, Step, histories, mostly_linked, one_of, pods
 
@@ -69,3 +75,50 @@ def requesting_pods(draw: st.DrawFn) -> Json:
         made = pod_json(**draw(_REACHING))
         body = body | {"spec": {**body["spec"], "affinity": {}, "topologySpreadConstraints": []} | made["spec"]}
     return _requesting(body, draw)
+
+
+_KEEPING_AWAY: Final[list[dict[str, Any]]] = [
+    {"apart": [term("host", app="web")]},
+    {"apart": [term("zone", app="web")]},
+    {"spreads": [spread("zone", app="web")]},
+    {"spreads": [spread("host", app="web"), spread("zone", app="web")]},
+]
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> tuple[Cluster, Json]:
+    """Nodes in two racks and two zones with web pods on both nodes of one rack, and a web pod that may go to no other."""
+    cluster, offered = Cluster(), {"cpu": "8", "memory": "4Gi", "pods": "9"}
+    for name, zone, rack in (
+        ("n1", "z1", "r1"),
+        ("n2", "z1", "r2"),
+        ("n3", "z2", "r1"),
+        ("n4", "z2", "r2"),
+        ("n5", "z3", "r2"),
+    ):
+        cluster.objects["nodes", name] = node_json(name, zone=zone, rack=rack, allocatable=offered)
+    for number, on in enumerate(["n1", "n3", *draw(st.lists(one_of(["n1", "n2", "n3", "n4"]), max_size=2))]):
+        fields = draw(one_of([{}, {}, *_KEEPING_AWAY]))
+        cluster.objects["pods", f"p{number}"] = _requesting(pod_json(f"p{number}", on=on, app="web", **fields), draw)
+    body = pod_json(app="web", node_selector={"rack": "r1"}, **draw(one_of(_KEEPING_AWAY)))
+    return cluster, _requesting(body, draw)
+
+
+def decoded_pod(body: Json) -> Pod:
+    return PODS.decode_object(orjson.dumps(body))
+
+
+def named(body: Json, name: str) -> Json:
+    return body | {"metadata": body["metadata"] | {"name": name, "uid": name}}
+
+
+def check_helps(change: Help, cluster: Cluster, body: Json) -> None:
+    """Fails unless the pod passes and fits on the node after the change."""
+    copy = fresh(cluster, SYSTEM_DEFAULTS)
+    if change.kind == "changeConstraint":
+        body = changed(body, change)
+    else:
+        apply(change, copy)
+    passed = filter_nodes(asking(body, change.node), copy.view, SYSTEM_DEFAULTS, seed=1).passed
+    assert passed == [change.node], change
+    assert fits(copy, decoded_pod(body), change.node), change

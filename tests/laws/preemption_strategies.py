@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
+from extender.model.preemption import PreemptionPlan
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame
 from extender.verbs.dry_run import DryRun, importance
 from tests.builders import preempting, spread, term
-from tests.contenders import budget, contender, stage
+from tests.contenders import budget, cluster, contender, stage
 
 PREEMPTOR = 10
 NAMES = ("n1", "n2", "n3")
@@ -79,3 +82,82 @@ def scheduler_victims(asking: dict[str, Any], held: ClusterIndex, node: str) -> 
     pod = preempting(asking, {}).pod
     found = DryRun(pod, held.view, has_rules=False).on(held.view.known[node], checks_fit=True)
     return () if found is None else tuple(sorted(found.victims, key=importance))
+
+
+CONSTRAINTS_ON_DB = [
+    each for each in CONSTRAINTS if each in ({"apart": [term(key, app="db")]} for key in ("host", "zone"))
+]
+
+
+def in_the_way(fields: dict[str, Any]) -> str:
+    """The app whose pods keep a pod with these constraints away from the nodes around them."""
+    return "db" if fields in CONSTRAINTS_ON_DB else "web"
+
+
+@st.composite
+def refusing(
+    draw: st.DrawFn, of_priority: st.SearchStrategy[int], most: int = 8
+) -> tuple[dict[str, Any], list[Object]]:
+    """Constraints of a preemptor, and a cluster with a pod on each node that is mostly in its way."""
+    fields = draw(st.sampled_from([*CONSTRAINTS, *CONSTRAINTS[:5], *CONSTRAINTS[:5]]))
+    app = in_the_way(fields)
+    blocking = st.tuples(*(st.tuples(st.just(name), st.just(app), of_priority, carried, st.just(False), st.just(0)) for name in NAMES))  # fmt: skip
+    return fields, draw(clusters(blocking.map(list), most))
+
+
+def rivals_of(pod: Pod, held: ClusterIndex, node: str) -> list[Pod]:
+    """The pods that are to come to the node and may take the pod's place."""
+    nominated = held.view.nominated.get(node, {}).values()
+    return [each for each in nominated if each.priority >= pod.priority and each.uid != pod.uid]
+
+
+def passes_beside(conflicting: dict[str, list[Pod]], held: ClusterIndex, pod: Pod, node: str) -> bool:
+    """Whether our rules let the pod pass while these pods stand on their nodes."""
+    with held.view.what_if() as tried:
+        for name, each in ((name, each) for name, pods in conflicting.items() for each in pods):
+            tried.place(each, held.view.known[name])
+        compiled = held.view.compiled(pod.signature)
+        return catalog.prepare_filters(pod, compiled, held.view, IndexFrame()).reason(held.view.known[node]) is None
+
+
+def rules_pass(held: ClusterIndex, pod: Pod, node: str, *, room: bool = False) -> bool:
+    """Whether our rules let the pod pass, with and without the pods that are to come to the node.
+
+    ``room``: node fit counts too. It always does beside pods to come, as the scheduler may not know of them yet.
+    """
+    conflicting = rivals_of(pod, held, node)
+    fit = catalog.NODE_FIT.on_node(pod, held.view, held.view.known[node], conflicting)
+    if (conflicting or room) and not (fit is not None and fit.passes()):
+        return False
+    return passes_beside({}, held, pod, node) and passes_beside({node: conflicting}, held, pod, node)
+
+
+def rules_pass_beside_all(held: ClusterIndex, pod: Pod, node: str) -> bool:
+    """Whether our rules let the pod pass beside all pods that are to come anywhere.
+
+    A plan may be made so that it holds then as well, and so may be larger than it has to be for the scheduler.
+    """
+    return passes_beside({name: rivals_of(pod, held, name) for name in NAMES}, held, pod, node)
+
+
+def after(objects: list[Object], gone: tuple[Pod, ...]) -> ClusterIndex:
+    """The same cluster without these pods."""
+    uids = {each.uid for each in gone}
+    return cluster(*(each for each in objects if not (isinstance(each, Pod) and each.uid in uids)))
+
+
+def check(
+    plan: PreemptionPlan, objects: list[Object], spareable: tuple[Pod, ...] | None = None, *, room: bool = False
+) -> None:
+    """The laws for one plan; ``spareable`` are the victims that we added ourselves, if not all."""
+    pod = plan.preemptor
+    assert plan.victims
+    assert all(each.priority < pod.priority for each in plan.victims)
+    assert list(plan.victims) == sorted(plan.victims, key=lambda each: -each.priority)
+    assert all(each.priority < pod.priority and each.nominated_node == plan.node for each in plan.displaced)
+    assert rules_pass(after(objects, plan.victims), pod, plan.node, room=room)
+    for spared in plan.victims if spareable is None else spareable:
+        left = tuple(each for each in plan.victims if each.uid != spared.uid)
+        held = after(objects, left)
+        needless = rules_pass(held, pod, plan.node, room=room) and rules_pass_beside_all(held, pod, plan.node)
+        assert not needless, f"{spared.name} goes for nothing"

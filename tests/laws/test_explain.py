@@ -2,56 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.answers.explanations import TriedChange as Help
-from extender.model.objects import Pod
 from extender.simulator.json_objects import name_of
 from extender.verbs.filter import FilterVerb
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json, asking, node_json, pod_json, settings, spread, term
+from tests.builders import Json, asking, settings
 from tests.deciding import filter_nodes
-from tests.explaining import apply, changed, explained, fits
+from tests.explaining import explained, fits
 from tests.laws.cases import case, meets_its_case
-from tests.laws.explain_strategies import _requesting, requesting_pods, roomy_clusters
+from tests.laws.explain_strategies import (
+    check_helps,
+    crowded,
+    decoded_pod,
+    named,
+    requesting_pods,
+    roomy_clusters,
+)
 from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
 from tests.strategies import NODE_NAMES, one_of
-
-_KEEPING_AWAY: Final[list[dict[str, Any]]] = [
-    {"apart": [term("host", app="web")]},
-    {"apart": [term("zone", app="web")]},
-    {"spreads": [spread("zone", app="web")]},
-    {"spreads": [spread("host", app="web"), spread("zone", app="web")]},
-]
-
-
-@st.composite
-def crowded(draw: st.DrawFn) -> tuple[Cluster, Json]:
-    """Nodes in two racks and two zones with web pods on both nodes of one rack, and a web pod that may go to no other."""
-    cluster, offered = Cluster(), {"cpu": "8", "memory": "4Gi", "pods": "9"}
-    for name, zone, rack in (
-        ("n1", "z1", "r1"),
-        ("n2", "z1", "r2"),
-        ("n3", "z2", "r1"),
-        ("n4", "z2", "r2"),
-        ("n5", "z3", "r2"),
-    ):
-        cluster.objects["nodes", name] = node_json(name, zone=zone, rack=rack, allocatable=offered)
-    for number, on in enumerate(["n1", "n3", *draw(st.lists(one_of(["n1", "n2", "n3", "n4"]), max_size=2))]):
-        fields = draw(one_of([{}, {}, *_KEEPING_AWAY]))
-        cluster.objects["pods", f"p{number}"] = _requesting(pod_json(f"p{number}", on=on, app="web", **fields), draw)
-    body = pod_json(app="web", node_selector={"rack": "r1"}, **draw(one_of(_KEEPING_AWAY)))
-    return cluster, _requesting(body, draw)
-
-
-def _pod(body: Json) -> Pod:
-    return PODS.decode_object(orjson.dumps(body))
 
 
 @meets_its_case
@@ -64,10 +37,10 @@ def test_the_verdict_is_that_of_filter_for_every_pod_and_node(
     for body in bodies:
         passed = set(filter_nodes(asking(body, *names), index.view, SYSTEM_DEFAULTS, seed=1).passed)
         for name in names:
-            found = explained(index, _pod(body), SYSTEM_DEFAULTS, name)
+            found = explained(index, decoded_pod(body), SYSTEM_DEFAULTS, name)
             assert found.node is not None
             assert (found.node.passes, found.passing) == (name in passed, len(passed))
-            assert found.node.fits == fits(index, _pod(body), name)
+            assert found.node.fits == fits(index, decoded_pod(body), name)
             assert (name in passed and found.node.fits) == (not found.node.obstacles)
             assert not found.is_changed
         rejected += len(names) - len(passed)
@@ -92,23 +65,19 @@ def test_the_verdict_is_that_of_filter_beside_assumed_and_nominated_pods(
 ) -> None:
     index, _ = clustered
     for number, (each, nodes) in enumerate(assumed):
-        index.assume(_pod(_named(each, f"assumed-{number}")), sorted(nodes), now=0.0)
+        index.assume(decoded_pod(named(each, f"assumed-{number}")), sorted(nodes), now=0.0)
     for number, (each, node) in enumerate(nominated):
-        index.upsert(_pod(_named(each, f"nominated-{number}") | {"status": {"nominatedNodeName": node}}))
+        index.upsert(decoded_pod(named(each, f"nominated-{number}") | {"status": {"nominatedNodeName": node}}))
     names, uncertain = sorted(index.view.known), 0
     passed = FilterVerb(index.view, _PREEMPTING).decide(asking(body, *names), 0).result.passed
-    found = explained(index, _pod(body), _PREEMPTING)
+    found = explained(index, decoded_pod(body), _PREEMPTING)
     assert found.passing == len(passed)
     for name in names:
-        state = explained(index, _pod(body), _PREEMPTING, name).node
+        state = explained(index, decoded_pod(body), _PREEMPTING, name).node
         assert state is not None
         assert state.passes == (name in passed)
         uncertain += any(each.reason == "nominated" for each in state.obstacles)
-    case(uncertain or index.view.is_undetermined(index.view.compiled(_pod(body).signature)))
-
-
-def _named(body: Json, name: str) -> Json:
-    return body | {"metadata": body["metadata"] | {"name": name, "uid": name}}
+    case(uncertain or index.view.is_undetermined(index.view.compiled(decoded_pod(body).signature)))
 
 
 @meets_its_case
@@ -119,7 +88,7 @@ def test_every_change_that_is_offered_lets_the_pod_pass_and_fit_once_it_is_appli
     index, cluster = clustered
     tried = 0
     for body in bodies:
-        for change in explained(index, _pod(body), SYSTEM_DEFAULTS).changes:
+        for change in explained(index, decoded_pod(body), SYSTEM_DEFAULTS).changes:
             check_helps(change, cluster, body)
             tried += 1
     case(tried)
@@ -132,7 +101,7 @@ def test_moving_one_pod_lets_the_other_pass_and_the_moved_pod_may_stay_where_it_
 ) -> None:
     cluster, body = found
     moves = 0
-    for change in explained(fresh(cluster, SYSTEM_DEFAULTS), _pod(body), SYSTEM_DEFAULTS).changes:
+    for change in explained(fresh(cluster, SYSTEM_DEFAULTS), decoded_pod(body), SYSTEM_DEFAULTS).changes:
         check_helps(change, cluster, body)
         if change.kind == "movePod":
             moved = next(each for each in cluster.of("pods") if f"default/{name_of(each)}" in change.pods)
@@ -140,21 +109,9 @@ def test_moving_one_pod_lets_the_other_pass_and_the_moved_pod_may_stay_where_it_
             again = {**moved, "spec": {name: value for name, value in moved["spec"].items() if name != "nodeName"}}
             index = fresh(without, SYSTEM_DEFAULTS)
             assert filter_nodes(asking(again, change.to), index.view, SYSTEM_DEFAULTS, seed=1).passed == [change.to]
-            assert fits(index, _pod(again), change.to)
+            assert fits(index, decoded_pod(again), change.to)
             moves += 1
     case(moves)
-
-
-def check_helps(change: Help, cluster: Cluster, body: Json) -> None:
-    """Fails unless the pod passes and fits on the node after the change."""
-    copy = fresh(cluster, SYSTEM_DEFAULTS)
-    if change.kind == "changeConstraint":
-        body = changed(body, change)
-    else:
-        apply(change, copy)
-    passed = filter_nodes(asking(body, change.node), copy.view, SYSTEM_DEFAULTS, seed=1).passed
-    assert passed == [change.node], change
-    assert fits(copy, _pod(body), change.node), change
 
 
 @given(roomy_clusters(), st.lists(requesting_pods(), min_size=2, max_size=4))
@@ -163,7 +120,7 @@ def test_an_explanation_leaves_every_count_as_it_was(
 ) -> None:
     index, _ = clustered
     for body in bodies:
-        pod = _pod(body)
+        pod = decoded_pod(body)
         before = index.view.dependency_version(index.view.compiled(pod.signature))
         explained(index, pod, SYSTEM_DEFAULTS)
         assert index.view.dependency_version(index.view.compiled(pod.signature)) == before

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from extender.rules import interpod_affinity as joined_groups
 from extender.rules.interpod_affinity import terms_of_others
 from tests.builders import Json, index_of, node, pod, settings, term, weighted
+from tests.laws import short_answers as of_answers
 from tests.laws import test_filter_agrees_with_brute_force as of_filter
 from tests.laws import test_scores_agree_with_brute_force as of_scores
-from tests.laws import test_short_answers_are_the_best as of_answers
 from tests.strategies import Step, histories, pods
 
 

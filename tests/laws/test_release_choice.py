@@ -5,47 +5,19 @@ The brute force shares no code with the choice: plain dictionaries of small numb
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import ZONE
-from extender.model.release import GroupKey, Level, ReleaseMode, ReleaseSpec, Slot, Strategy
+from extender.model.release import GroupKey, Level, ReleaseMode, ReleaseSpec, Strategy
 from extender.verbs.release.choice import Rest, propose
-from tests.builders import settings, taint, term
-from tests.contenders import cluster, contender, stage
+from tests.builders import settings, term
 from tests.gangs import gated
 from tests.laws.cases import times
+from tests.laws.release_choice import RACK, Host, can_hold, hosts_index
 
 KEY = GroupKey("default", "policy", "x")
-RACK = "rack"
 SETTINGS = settings()
-
-
-@dataclass(frozen=True)
-class Host:
-    """A node: its zone and rack, what it offers, and what bound pods, slots of others and a wandering pod take of it."""
-
-    zone: str
-    rack: str
-    cpu: int
-    pods: int
-    bound: int
-    reserved: int
-    is_closed: bool
-    may_get_another: bool
-
-    @property
-    def free(self) -> int:
-        return 0 if self.is_closed else self.cpu - self.bound - self.reserved - self.may_get_another
-
-    @property
-    def slots(self) -> int:
-        taken = (self.bound > 0) + (self.reserved > 0) + self.may_get_another
-        return 0 if self.is_closed else self.pods - taken
 
 
 HOSTS = st.lists(
@@ -67,47 +39,6 @@ EQUAL = st.integers(1, 3).flatmap(lambda cpu: st.integers(1, 6).map(lambda count
 PODS = st.one_of(EQUAL, st.lists(st.integers(1, 4), min_size=2, max_size=5))
 
 
-def _index(hosts: Sequence[Host]) -> ClusterIndex:
-    index = cluster()
-    others: list[Slot] = []
-    for number, host in enumerate(hosts):
-        name = f"n{number}"
-        taints = [taint("closed", "yes")] if host.is_closed else []
-        labels = {RACK: host.rack}
-        index.upsert(stage(name, host.zone, cpu=1000 * host.cpu, pods=host.pods, labels=labels, taints=taints))
-        if host.bound:
-            index.upsert(contender(f"bound-{number}", cpu=1000 * host.bound, on=name))
-        if host.reserved:
-            index.upsert(gated(f"reserved-{number}", "y", cpu=1000 * host.reserved))
-            others.append(Slot(f"uid-reserved-{number}", name))
-    index.reserved.reserve(GroupKey("default", "policy", "y"), others, until=1.0)
-    wandering = [f"n{number}" for number, host in enumerate(hosts) if host.may_get_another]
-    if wandering:
-        index.assume(contender("wandering", cpu=1000), [*wandering, "ghost"], 0.0)
-    return index
-
-
-def _placements(sizes: Sequence[int], hosts: Sequence[Host], *, apart: bool) -> Iterator[tuple[int, ...]]:
-    """Every way to place the pods on these hosts. Exponential."""
-
-    def place(at: int, chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        if at == len(sizes):
-            yield chosen
-            return
-        for number, host in enumerate(hosts):
-            here = [sizes[each] for each, on in enumerate(chosen) if on == number]
-            if apart and here:
-                continue
-            if len(here) < host.slots and sum(here) + sizes[at] <= host.free:
-                yield from place(at + 1, (*chosen, number))
-
-    yield from place(0, ())
-
-
-def _holds(sizes: Sequence[int], hosts: Sequence[Host], *, apart: bool) -> bool:
-    return next(_placements(sizes, hosts, apart=apart), None) is not None
-
-
 @times(5)
 @given(HOSTS, PODS, st.sampled_from(list(Strategy)), st.booleans(), st.booleans())
 def test_a_domain_is_chosen_exactly_where_one_holds_the_whole_group(
@@ -117,16 +48,16 @@ def test_a_domain_is_chosen_exactly_where_one_holds_the_whole_group(
     apart: bool,  # noqa: FBT001 (drawn)
     is_preferred: bool,  # noqa: FBT001 (drawn)
 ) -> None:
-    index = _index(hosts)
+    index = hosts_index(hosts)
     constraints = [term("host", gang="x")] if apart else []
     pods = [gated(f"p{n}", "x", cpu=1000 * size, apart=constraints) for n, size in enumerate(sizes)]
     mode = ReleaseMode.PREFERRED if is_preferred else ReleaseMode.REQUIRED
     found = propose(Rest(KEY, ReleaseSpec((ZONE, RACK), strategy=strategy, mode=mode), pods), index.view, SETTINGS)
 
     by_zone = {zone: [host for host in hosts if host.zone == zone] for zone in sorted({host.zone for host in hosts})}
-    good = [zone for zone, there in by_zone.items() if _holds(sizes, there, apart=apart)]
+    good = [zone for zone, there in by_zone.items() if can_hold(sizes, there, apart=apart)]
     event(f"zones that hold the group: {len(good)}, pods: {'equal' if len(set(sizes)) == 1 else 'unequal'}")
-    anywhere = is_preferred and _holds(sizes, hosts, apart=apart)
+    anywhere = is_preferred and can_hold(sizes, hosts, apart=apart)
     assert bool(found.slots) == bool(good or anywhere)
     assert {each.domain.value for each in found.rejected}.isdisjoint(good)
     if not found.slots:
@@ -147,7 +78,7 @@ def test_a_domain_is_chosen_exactly_where_one_holds_the_whole_group(
     zone = found.levels[0].value
     assert zone in good
     racks = {host.rack for host in by_zone[zone]}
-    finer = [r for r in racks if _holds(sizes, [h for h in by_zone[zone] if h.rack == r], apart=apart)]
+    finer = [r for r in racks if can_hold(sizes, [h for h in by_zone[zone] if h.rack == r], apart=apart)]
     assert len(found.levels) == 1 + bool(finer)
     inside = [host for host in by_zone[zone] if not finer or host.rack == found.levels[1].value]
     assert all(hosts[number] in inside for number in chosen.values())
@@ -164,7 +95,7 @@ def test_a_domain_is_chosen_exactly_where_one_holds_the_whole_group(
 @given(HOSTS, PODS)
 def test_a_decided_group_finds_the_same_room_again(hosts: list[Host], sizes: list[int]) -> None:
     """After a restart: with its own slots in place, and with some of its pods bound in theirs."""
-    index = _index(hosts)
+    index = hosts_index(hosts)
     pods = [gated(f"p{n}", "x", cpu=1000 * size) for n, size in enumerate(sizes)]
     spec = ReleaseSpec((ZONE,))
     found = propose(Rest(KEY, spec, pods), index.view, SETTINGS)
