@@ -3,72 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import pytest
-import yaml
 
 from extender.kube.session import MERGE_PATCH
-from extender.simulator.json_objects import JsonObject
 from tests.e2e.client import path_of
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.control_plane import scheduler_document
+from tests.e2e.doctor_set_ups import SetUp, doctor, eventually_standing_by, keep_out, nothing, place, policies_of
 from tests.e2e.granting import applied, granted, kubeconfig_of_account, without
 from tests.e2e.policing import CRDS, VALIDATING, installed, policed
-from tests.e2e.programs import ProgramError, our_command
+from tests.e2e.programs import ProgramError
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
-from tests.simulator.plain import pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-Findings = list[tuple[str, str, str]]
 NEVER = "kube-scheduler has not called filter since the service started"
-
-
-async def doctor(extender: Extender, folder: Path, document: JsonObject, *more: str) -> Findings:
-    """What it finds, by severity, check and problem. No account and no kubeconfig is given: it takes the service's."""
-    file = folder / "kube-scheduler.yaml"
-    file.write_text(yaml.safe_dump(document), "utf-8")
-    command = our_command("doctor", "-o", "json", "--url", extender.url, "--scheduler-config", str(file), *more)
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    out, _ = await process.communicate()
-    return [(one["severity"], one["check"], one["problem"]) for one in json.loads(out)["findings"]]
-
-
-async def place(cluster: Cluster) -> None:
-    """A pod comes and is bound."""
-    await cluster.api.create(placed := pod("web"))
-    await cluster.board.bound(placed)
-
-
-async def keep_out(cluster: Cluster) -> None:
-    """Every node is tainted, and a pod comes."""
-    taints = {"spec": {"taints": [{"key": "kept", "value": "out", "effect": "NoSchedule"}]}}
-    for name in (node["metadata"]["name"] for node in (await cluster.api.request("GET", "/api/v1/nodes"))["items"]):
-        await cluster.api.request("PATCH", f"/api/v1/nodes/{name}", taints, content_type=MERGE_PATCH)
-    await cluster.api.create(rejected := pod("web"))
-    await cluster.board.rejected(rejected)
-
-
-async def nothing(_: Cluster) -> None:
-    """No pod comes."""
-
-
-@dataclass(frozen=True)
-class SetUp:
-    """A set-up: what of the scheduler's configuration is otherwise, whether it calls us at all, and what happens."""
-
-    found: Findings
-    mode: str = "offload"
-    stanza: dict[str, Any] = field(default_factory=dict)
-    calls: bool = True
-    happens: Callable[[Cluster], Awaitable[None]] = place
 
 
 STILL_ON = "profile default-scheduler: {} is enabled, so it counts all pods as well as the extender"
@@ -181,16 +133,6 @@ async def test_permissions_are_those_of_the_services_account_and_forbidden_write
     assert found == [("error", "permissions", "the account may not patch pods/status")]
 
 
-async def eventually_standing_by(extender: Extender) -> None:
-    """Return once it is ready as a pod, and another one leads."""
-    async with asyncio.timeout(PATIENCE * 3), aiohttp.ClientSession(extender.url) as session:
-        while True:
-            async with session.get("/readyz?verbose") as answer:
-                if answer.status == 200 and "(standby, the leader is" in await answer.text():
-                    return
-            await asyncio.sleep(0.1)
-
-
 async def test_a_healthy_standby_is_no_mistake(cluster: Cluster, tmp_path: Path) -> None:
     election = {"enabled": True, "leaseNamespace": "default"}
     folders = [tmp_path / name for name in ("one", "two")]
@@ -261,9 +203,3 @@ async def test_a_webhook_that_the_api_server_cannot_reach_is_found_by_a_dry_run(
 
 
 NOBODY = {"url": "https://127.0.0.1:9/validate"}
-
-
-async def policies_of(cluster: Cluster) -> list[JsonObject]:
-    """The policies that are stored, of which a dry run makes none."""
-    path = "/apis/placement.extender.dev/v1alpha1/clusterpodschedulingpolicies"
-    return list((await cluster.api.request("GET", path))["items"])

@@ -4,52 +4,50 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION
-from extender.simulator.json_objects import JsonObject, condition_of, labels_of, name_of, namespace_of, node_of, uid_of
+from extender.simulator.json_objects import JsonObject, labels_of, name_of, node_of, uid_of
 from tests.autoscaling import node_to_add
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import policy
 from tests.e2e import controllers
-from tests.e2e.client import NAMESPACES, NODES, PODS, Api, path_of, pod_path
+from tests.e2e.client import NAMESPACES, NODES, PODS, path_of, pod_path
 from tests.e2e.cluster import Cluster, in_namespace
 from tests.e2e.control_plane import scheduler_document
+from tests.e2e.overlays import kubectl
+from tests.e2e.pod_groups import (
+    LABEL,
+    MACHINE,
+    NOT_NOW,
+    PLACEMENTS,
+    SIZE,
+    domains_of,
+    gang,
+    gangs_of,
+    is_visible,
+    is_whole,
+    machine,
+    machines_of,
+    refused,
+    releasing,
+    two_extenders,
+    without_placements,
+    zones,
+)
 from tests.e2e.policing import MUTATING, SECRET, VALIDATING, established, policed, reader_documents, without_policies
-from tests.e2e.test_leading import Front, two_replicas
-from tests.e2e.test_overlays import kubectl
 from tests.fakes import PATIENCE
 from tests.simulator.plain import ZONE, node, pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
-PLACEMENTS: Final = "/apis/placement.extender.dev/v1alpha1/groupplacements"
 GANGS: Final = 20
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-LABEL, SIZE = "example.com/gang", "example.com/gang-size"
-SETTINGS: Final[dict[str, Any]] = {
-    "mode": "offload",
-    "leaderElection": {"enabled": True},
-    "preemption": {"mode": "off"},
-    "policies": {"enabled": True, "webhook": {"bindAddress": "127.0.0.1:0", "serviceNamespace": "kube-system"}},
-}
-
-
-def gang(name: str, size: int, **spec: Any) -> list[JsonObject]:
-    """Pods of one processor each, with the gate that admission would inject."""
-    found = []
-    for number in range(size):
-        gates = [{"name": RELEASE_GATE}]
-        each = pod(f"{name}-{number}", cpu="1", labels={LABEL: name}, schedulingGates=gates, **spec)
-        each["metadata"]["annotations"] = {SIZE: str(size)}
-        found.append(each)
-    return found
 
 
 @pytest.fixture
@@ -66,64 +64,6 @@ async def released(cluster: Cluster) -> AsyncIterator[Cluster]:
             await cluster.api.request("POST", path_of(document), document)
             stack.push_async_callback(cluster.api.delete, f"{path_of(document)}/{name_of(document)}")
         yield cluster
-
-
-async def without_placements(api: Api) -> None:
-    """Remove what was decided."""
-    for each in (await api.list(PLACEMENTS))[0]:
-        place = f"/apis/placement.extender.dev/v1alpha1/namespaces/{namespace_of(each)}/groupplacements"
-        await api.delete(f"{place}/{name_of(each)}")
-
-
-async def releasing(api: Api, **release: Any) -> None:
-    block = {"group": {"label": LABEL}, "size": {"annotation": SIZE}, "topology": [ZONE], **release}
-    selector = {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}
-    spec = {"podSelector": selector, "namespaceSelector": {}, "when": ["Release"], "release": block}
-    await api.create(policy("ClusterPodSchedulingPolicy", "gangs", **spec))
-
-
-async def refused(api: Api) -> float:
-    """How many patches of pods the apiserver has answered with 422."""
-    families = text_string_to_metric_families(await api.text("/metrics"))
-    samples = [each for family in families for each in family.samples if each.name == "apiserver_request_total"]
-    wanted = {"code": "422", "resource": "pods", "verb": "PATCH"}
-    return sum(each.value for each in samples if wanted.items() <= each.labels.items())
-
-
-@asynccontextmanager
-async def two_extenders(cluster: Cluster) -> AsyncIterator[Front]:
-    """Two replicas, and the scheduler that asks the one that leads."""
-    with two_replicas(cluster, SETTINGS) as both:
-        front = Front(both)
-        async with front.listening():
-            await front.leader()
-            try:
-                await asyncio.to_thread(cluster.plane.start_scheduler, scheduler_document("offload", front.url))
-                yield front
-            finally:
-                cluster.plane.scheduler.stop()
-
-
-def gangs_of(cluster: Cluster) -> dict[str, list[JsonObject]]:
-    found: dict[str, list[JsonObject]] = {}
-    for each in cluster.board.pods.values():
-        if LABEL in labels_of(each):
-            found.setdefault(labels_of(each)[LABEL], []).append(each)
-    return found
-
-
-async def zones(api: Api) -> dict[str, str]:
-    return {name_of(each): labels_of(each)[ZONE] for each in (await api.list(NODES))[0]}
-
-
-def is_whole(pods: list[JsonObject]) -> bool:
-    """Whether all are bound, or all gated."""
-    bound, gated = (sum(map(bool, each)) for each in zip(*map(_state, pods), strict=True))
-    return (bound, gated) in {(len(pods), 0), (0, len(pods))}
-
-
-def _state(found: JsonObject) -> tuple[bool, bool]:
-    return bool(node_of(found)), bool(found["spec"].get("schedulingGates"))
 
 
 async def test_twenty_gangs_land_whole_while_the_leader_is_killed(released: Cluster) -> None:
@@ -257,19 +197,6 @@ async def test_controllers_and_kubectl_leave_released_pods_as_they_are(cluster: 
 
 
 ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
-NOT_NOW: Final[JsonObject] = {
-    "metadata": {"name": "not-now"},
-    "spec": {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
-            ]
-        },
-        "matchConditions": [{"name": "one", "expression": "object.metadata.name == 'x-1'"}],
-        "validations": [{"expression": "false", "message": "not now", "reason": "Invalid"}],
-    },
-}
 BOUND_TO_ALL: Final[JsonObject] = {
     "metadata": {"name": "not-now"},
     "spec": {"policyName": "not-now", "validationActions": ["Deny"]},
@@ -312,19 +239,8 @@ async def test_a_release_that_is_answered_with_422_is_told_and_not_repeated(forb
 
 # -- sets of domains, quotas, and nodes that an autoscaler adds ----------------------------------------------------------
 
-MACHINE: Final = "example.com/machine"
-POLICIES: Final = "/apis/placement.extender.dev/v1alpha1/clusterpodschedulingpolicies"
 SPOT: Final[JsonObject] = {"name": "spot", "values": ["m-spot", "n-spot"]}
 ON_DEMAND: Final[JsonObject] = {"name": "on-demand", "values": ["m"]}
-
-
-def machine(name: str, kind: str, cpu: str = "2") -> JsonObject:
-    return node(name, "z1", cpu=cpu, labels={MACHINE: kind})
-
-
-def machines_of(cluster: Cluster, name: str, kinds: dict[str, str]) -> set[str]:
-    """The kinds of the machines that the pods of a gang run on."""
-    return {kinds[node_of(each)] for each in gangs_of(cluster)[name]}
 
 
 async def test_a_gang_goes_to_spot_until_its_quota_is_used_up_then_on_demand_and_to_spot_again_when_pods_are_gone(
@@ -366,17 +282,6 @@ async def test_a_gang_goes_to_spot_until_its_quota_is_used_up_then_on_demand_and
     assert await released.faults() == []
 
 
-def _is_visible(found: JsonObject) -> bool:
-    """Whether autoscalers look at a pod."""
-    return (condition_of(found, "PodScheduled") or {}).get("reason") == "Unschedulable"
-
-
-async def domains_of(api: Api) -> list[JsonObject]:
-    """The domains in the status of the policy."""
-    found: list[JsonObject] = (await api.request("GET", f"{POLICIES}/gangs")).get("status", {}).get("domains", [])
-    return found
-
-
 async def test_an_autoscaler_adds_nodes_for_a_gang_that_no_domain_has_room_for_where_the_policy_lets_it(
     released: Cluster,
 ) -> None:
@@ -389,7 +294,7 @@ async def test_an_autoscaler_adds_nodes_for_a_gang_that_no_domain_has_room_for_w
     async with two_extenders(released):
         await api.create(*gang("a", 4))
         await board.until(
-            lambda: len(gangs_of(released).get("a", ())) == 4 and all(map(_is_visible, gangs_of(released)["a"]))
+            lambda: len(gangs_of(released).get("a", ())) == 4 and all(map(is_visible, gangs_of(released)["a"]))
         )
         while True:
             await released.calm()

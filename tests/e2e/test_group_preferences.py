@@ -12,7 +12,8 @@ from extender.simulator.json_objects import JsonObject, name_of
 from tests.deploy.policies.examples import policy
 from tests.e2e.cluster import Cluster
 from tests.e2e.making_room import priority_class
-from tests.e2e.test_gangs import LABEL, MACHINE, SETTINGS, SIZE, gang, released
+from tests.e2e.pod_groups import LABEL, MACHINE, SETTINGS, SIZE, gang
+from tests.e2e.test_gangs import released
 from tests.simulator.plain import HOSTNAME, ZONE, node, pod, spread
 
 __all__ = ["released"]  # the fixture

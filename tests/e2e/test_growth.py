@@ -10,45 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from extender.simulator.json_objects import JsonObject, condition_of, labels_of, name_of, node_of, uid_of
+from extender.simulator.json_objects import condition_of, name_of, node_of
 from tests.deploy.policies.examples import policy
 from tests.e2e import controllers
-from tests.e2e.board import Board
-from tests.e2e.client import Api, ApiFailure, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import scheduler_document
+from tests.e2e.growing_group import Started, placed, told, zone_of
+from tests.e2e.overlays import kubectl
+from tests.e2e.pod_groups import LABEL, SIZE, without_placements
 from tests.e2e.policing import Policed, policed
 from tests.e2e.programs import our_command
-from tests.e2e.test_gangs import LABEL, PLACEMENTS, SIZE, without_placements, zones
-from tests.e2e.test_overlays import kubectl
-from tests.fakes import PATIENCE
 from tests.simulator.plain import ZONE, node, pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 GROWING = "/apis/apps/v1/namespaces/default/statefulsets/web"
-
-
-class Started:
-    """Says of each pod with a node that it runs and is ready, as its kubelet would."""
-
-    def __init__(self, api: Api, board: Board) -> None:
-        self._api = api
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        board.listeners.append(self._look)
-
-    def _look(self, found: JsonObject) -> None:
-        if node_of(found) and uid_of(found) not in self._tasks:
-            self._tasks[uid_of(found)] = asyncio.create_task(self._tell(found))
-
-    async def _tell(self, found: JsonObject) -> None:
-        conditions = [{"type": name, "status": "True"} for name in ("Ready", "ContainersReady")]
-        change = {"status": {"phase": "Running", "conditions": conditions}}
-        content = "application/strategic-merge-patch+json"
-        try:
-            await self._api.request("PATCH", f"{pod_path(found)}/status", change, content_type=content, allow=[404])
-        except ApiFailure:
-            return  # it is another one by now
 
 
 @pytest.fixture
@@ -76,31 +52,6 @@ async def growing(cluster: Cluster, assets: Path) -> AsyncIterator[Policed]:
         await kubectl(cluster, "apply", documents=[body])
         await cluster.board.until(lambda: len(placed(cluster.board)) == 4)
         yield found
-
-
-def placed(board: Board) -> dict[str, JsonObject]:
-    """The pods of the StatefulSet that have a node, by UID."""
-    return {uid_of(each): each for each in board.pods.values() if labels_of(each).get(LABEL) == "web" and node_of(each)}
-
-
-async def zone_of(found: Policed) -> str:
-    """The only zone of all its pods."""
-    at = await zones(found.api)
-    (zone,) = {at[node_of(each)] for each in placed(found.cluster.board).values()}
-    return zone
-
-
-async def told(found: Policed, phase: str, message: str) -> None:
-    """Return once the object of the group says so."""
-    said: JsonObject = {}
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while (said.get("phase"), said.get("message")) != (phase, message):
-                await asyncio.sleep(0.1)
-                (placement,) = (await found.api.list(PLACEMENTS))[0]
-                said = placement.get("status", {})
-    except TimeoutError:
-        raise AssertionError(f"it says {said}") from None
 
 
 async def test_a_gang_of_a_stateful_set_grows_is_updated_and_shrinks_in_its_zone(growing: Policed) -> None:

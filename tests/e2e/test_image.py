@@ -9,16 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import ssl
 import subprocess
 import tarfile
-import urllib.request
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,72 +21,32 @@ import yaml
 from deploy.release.__main__ import CHECKSUMS, main
 from deploy.release.image import version
 from deploy.release.manifests import write_manifests
-from extender.simulator.json_objects import JsonObject, name_of
+from extender.simulator.json_objects import name_of
 from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, of_kind
 from tests.deploy.test_image import locked
 from tests.e2e.cluster import Cluster
-from tests.e2e.control_plane import HOST, ControlPlane
+from tests.e2e.control_plane import HOST
 from tests.e2e.granting import kubeconfig_of_account
+from tests.e2e.overlays import FOREIGN, installed, place_apart
 from tests.e2e.programs import Program, free_ports, our_command
-from tests.e2e.test_overlays import FOREIGN, installed, place_apart
+from tests.e2e.released_image import (
+    BASE,
+    USER,
+    WHO_AND_WHERE,
+    Released,
+    content_of,
+    flags_of,
+    is_ready,
+    make_base,
+    storage,
+    volumes,
+)
 from tests.programs import tool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 NAME = "registry.example/placement/extender"
-BASE = "localhost/debian-python:e2e"
 MOST_ABOVE_THE_BASE = 150e6  # bytes
-USER = "65532:65532"
-_STORAGE = '[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
-_WHO_AND_WHERE = """
-import os
-print(os.getuid(), os.getgid())
-for folder in ("/", "/tmp", "/opt/extender"):
-    try:
-        open(os.path.join(folder, "file"), "w")
-    except OSError as error:
-        print(folder, error.strerror)
-"""
-
-
-@dataclass(frozen=True)
-class Released:
-    """The files of a release, and its image as podman has it."""
-
-    folder: Path
-    image: str
-    podman: str
-
-    def command(self, *arguments: str, flags: tuple[str, ...] = ()) -> list[str]:
-        """What runs the image in a container, with this machine's network."""
-        limits = [
-            "--ulimit=nofile=4096:4096",
-            "--ulimit=nproc=4096:4096",
-        ]  # podman's own need a right that root may lack
-        container = ["run", "--rm", "--network=host", "--read-only", "--read-only-tmpfs=false", *limits, *flags]
-        return [self.podman, "--runtime=runc", *container, self.image, *arguments]
-
-    def run(self, *arguments: str, flags: tuple[str, ...] = ()) -> str:
-        """What a command of the image prints. AssertionError where it fails."""
-        done = subprocess.run(self.command(*arguments, flags=flags), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def file(self, end: str) -> Path:
-        (found,) = [each for each in self.folder.iterdir() if each.name.endswith(end)]
-        return found
-
-    @property
-    def digest(self) -> str:
-        """Of the image's manifest."""
-        with tarfile.open(self.file(".oci.tar")) as archive:
-            return str(json.loads(content_of(archive, "index.json"))["manifests"][0]["digest"])
-
-
-def content_of(archive: tarfile.TarFile, name: str) -> bytes:
-    opened = archive.extractfile(name)
-    assert opened is not None
-    return opened.read()
 
 
 def files_of_highest_layer(file: Path, digest: str) -> dict[str, bytes]:
@@ -103,38 +57,6 @@ def files_of_highest_layer(file: Path, digest: str) -> dict[str, bytes]:
         opened = archive.extractfile(f"blobs/sha256/{added['digest'].removeprefix('sha256:')}")
         with tarfile.open(fileobj=opened) as layer:
             return {each.name: content_of(layer, each.name) for each in layer if each.isfile()}
-
-
-def make_base(folder: Path, podman: str) -> None:
-    """Have a Debian with Python as an image, of the release and from the archive that this machine has its packages from."""
-    asked = [tool("apt-get", "apt"), "indextargets", "--format", "$(RELEASE) $(REPO_URI)"]
-    targets = subprocess.run(
-        [*asked, "Created-By: Packages", "Label: Debian"], check=True, capture_output=True, text=True
-    )
-    release, archive = targets.stdout.splitlines()[0].split()
-    packages = "--include=python3,python3-venv,ca-certificates"
-    file = folder / "base.tar"
-    subprocess.run([tool("mmdebstrap"), "--variant=essential", packages, release, str(file), archive], check=True)
-    subprocess.run([podman, "import", "--quiet", str(file), BASE], check=True)
-    file.unlink()
-
-
-@contextmanager
-def storage(folder: Path, podman: str) -> Iterator[None]:
-    """Images and containers are in this folder until the block is left; as whole copies where overlays are not possible."""
-    file = folder / "storage.conf"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTAINERS_STORAGE_CONF", str(file))
-        for driver in ("overlay", "vfs"):
-            file.write_text(_STORAGE.format(driver=driver, folder=folder), "utf-8")
-            if subprocess.run([podman, "info"], check=False, capture_output=True).returncode == 0:
-                break
-        try:
-            yield
-        finally:
-            # The driver mounts this folder over itself.
-            subprocess.run([tool("umount", "mount"), folder / "graph" / "overlay"], check=False, capture_output=True)
-            shutil.rmtree(folder / "graph")
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +125,7 @@ def test_byte_code_is_there_for_what_serve_loads_and_counts_whatever_time_its_so
 
 
 def test_the_image_runs_as_a_user_without_privileges_on_a_root_that_is_read_only(released: Released) -> None:
-    asked = released.run("-c", _WHO_AND_WHERE, flags=("--entrypoint=/opt/extender/bin/python",))
+    asked = released.run("-c", WHO_AND_WHERE, flags=("--entrypoint=/opt/extender/bin/python",))
     assert asked.splitlines() == [
         USER.replace(":", " "),
         *(f"{folder} Read-only file system" for folder in ("/", "/tmp", "/opt/extender")),  # noqa: S108 -- in the container
@@ -215,49 +137,6 @@ def test_the_image_runs_as_a_user_without_privileges_on_a_root_that_is_read_only
             mount = f"--volume={file}:/etc/placement-extender/extender.yaml:ro"
             validated = released.run("config", "validate", "/etc/placement-extender/extender.yaml", flags=(mount,))
             assert "valid (ExtenderConfiguration, mode" in validated
-
-
-def volumes(
-    folder: Path, documents: list[JsonObject], certificates: Path, plane: ControlPlane, token: str
-) -> dict[str, Path]:
-    """What the kubelet would mount: the ConfigMap, the Secret of `extender certs`, and the token of the account."""
-    (configuration,) = of_kind(documents, "ConfigMap")
-    contents = {
-        "configuration": {name: text.encode() for name, text in configuration["data"].items()},
-        "tls": {
-            "tls.crt": (certificates / "server.crt").read_bytes(),
-            "tls.key": (certificates / "server.key").read_bytes(),
-            "ca.crt": (certificates / "ca.crt").read_bytes(),
-        },
-        "extender-token": {
-            "token": token.encode(),
-            "ca.crt": plane.authority.read_bytes(),
-            "namespace": b"kube-system",
-        },
-    }
-    for name, files in contents.items():
-        (folder / name).mkdir()
-        for file, content in files.items():
-            path = folder / name / file
-            path.write_bytes(content)
-            path.chmod(0o440)
-            os.chown(path, 0, int(USER.partition(":")[2]))
-    return {name: folder / name for name in contents}
-
-
-def flags_of(template: JsonObject, mounted: Mapping[str, Path]) -> tuple[str, ...]:
-    """The manifest's container `extender` in podman's words."""
-    pod = template["spec"]
-    (container,) = [each for each in pod["containers"] if each["name"] == "extender"]
-    account, own = pod["securityContext"], container["securityContext"]
-    assert own["readOnlyRootFilesystem"], "as Released.command has it"
-    assert not own["allowPrivilegeEscalation"]
-    return (
-        f"--user={account['runAsUser']}:{account['runAsGroup']}",
-        "--security-opt=no-new-privileges",
-        *(f"--cap-drop={each}" for each in own["capabilities"]["drop"]),
-        *(f"--volume={mounted[each['name']]}:{each['mountPath']}:ro" for each in container["volumeMounts"]),
-    )
 
 
 async def test_from_its_manifest_and_its_image_the_release_serves_a_real_scheduler(
@@ -301,15 +180,6 @@ async def test_from_its_manifest_and_its_image_the_release_serves_a_real_schedul
         assert "stopped" in program.log().splitlines()[-1], "SIGTERM reaches it, and it ends in order"
     finally:
         await asyncio.to_thread(subprocess.check_call, [*kubectl, "delete", "--wait=false", "-f", str(manifest)])
-
-
-def is_ready(url: str, authority: Path) -> bool:
-    """As the kubelet's probe."""
-    try:
-        with urllib.request.urlopen(f"{url}/readyz", context=ssl.create_default_context(cafile=authority)) as answer:  # noqa: S310 -- https
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import re
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,51 +18,23 @@ import yaml
 
 from extender.cli.kubectl import LEADER_SLICE, SECRET
 from extender.simulator.json_objects import JsonObject
-from tests.deploy.building import DEPLOY, of_kind, overlay
+from tests.deploy.building import DEPLOY
 from tests.e2e.client import pod_path
 from tests.e2e.cluster import Cluster, eventually_ready
 from tests.e2e.granting import kubeconfig_of_account
+from tests.e2e.installed_service import NAMESPACE, Installed, pod_of_the_overlay
 from tests.e2e.port_forwarding import ForwardingKubelet
 from tests.e2e.programs import our_command
 from tests.e2e.serving import Extender
-from tests.programs import tool
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 README = Path("README.md").read_text("utf-8")
-NAMESPACE = "placement-extender"
 SERVICE = f"system:serviceaccount:{NAMESPACE}:placement-extender"
 _SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 _SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 _ROLES = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles"
-
-
-@dataclass
-class Installed:
-    """The service overlay with two pods, of which the leader's process runs. ``user`` has the Role of deploy/kubectl alone."""
-
-    cluster: Cluster
-    kubelet: ForwardingKubelet
-    extender: Extender
-    user: Path
-    certificates: Path
-
-    async def kubectl(self, *arguments: str, account: Path | None = None) -> tuple[int, str, str]:
-        """The exit code of `kubectl placement` as a user, and what it printed."""
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        process = await asyncio.create_subprocess_exec(
-            tool("kubectl"),
-            *arguments,
-            env={**os.environ, "PATH": path, "KUBECONFIG": str(account or self.user)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        out, error = await process.communicate()
-        return process.returncode or 0, out.decode(), error.decode()
-
-    async def placement(self, *arguments: str, account: Path | None = None) -> tuple[int, str, str]:
-        return await self.kubectl("placement", *arguments, account=account)
 
 
 @pytest.fixture
@@ -86,7 +55,7 @@ async def installed(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Installed
         address = urlsplit(extender.url)
         for name, port in (("0", 1), ("1", address.port or 0)):  # the latter leads
             kubelet.targets[f"{NAMESPACE}/extender-{name}"] = ("127.0.0.1", port)
-            await api.create(made := _pod_of_the_overlay(f"extender-{name}"))
+            await api.create(made := pod_of_the_overlay(f"extender-{name}"))
             conditions = [{"type": "Ready", "status": "True"}]
             await api.patch(f"{pod_path(made)}/status", {"status": {"phase": "Running", "conditions": conditions}})
         target = {"kind": "Pod", "namespace": NAMESPACE, "name": "extender-1"}
@@ -115,18 +84,6 @@ async def installed(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Installed
         web: dict[str, Any] = {"labels": {"app": "web"}, "affinity": anti_affinity(term(HOSTNAME, app="web"))}
         await api.create(pod("web-1", "shop", on="node-a", **web), pod("web-2", "shop", **web))
         yield Installed(cluster, kubelet, extender, user, certificates)
-
-
-def _pod_of_the_overlay(name: str) -> JsonObject:
-    (deployment,) = of_kind(overlay("service"), "Deployment")
-    template = deployment["spec"]["template"]
-    metadata = {"name": name, "namespace": NAMESPACE, "labels": template["metadata"]["labels"]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {**template["spec"], "nodeName": "machine"},
-    }
 
 
 async def test_a_user_with_the_role_alone_asks_the_leader_about_pods_of_the_namespace_of_the_context(

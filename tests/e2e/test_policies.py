@@ -18,8 +18,8 @@ from tests.deploy.building import overlay_with
 from tests.deploy.policies.examples import policy
 from tests.e2e.client import NAMESPACES, connect, path_of
 from tests.e2e.cluster import Cluster
+from tests.e2e.overlays import kubectl
 from tests.e2e.policing import MUTATING, PODS, SECRET, VALIDATING, Policed, asked, policed
-from tests.e2e.test_overlays import kubectl
 from tests.fakes import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]

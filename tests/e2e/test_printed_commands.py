@@ -12,7 +12,7 @@ import pytest
 
 from tests.deploy.commands import VARIABLES, of_doctor, of_runbook
 from tests.e2e.cluster import Cluster
-from tests.e2e.test_removal import Shell, cert_manager, enabling_policies
+from tests.e2e.removal import Shell, cert_manager, enabling_policies
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 from typing import Final
 
 import pytest
 
-from extender.simulator.json_objects import JsonObject, condition_of, is_terminating, node_of, uid_of
+from extender.simulator.json_objects import JsonObject, condition_of
 from tests.e2e import controllers
 from tests.e2e.client import pod_path
 from tests.e2e.cluster import Cluster
-from tests.e2e.controllers import PROGRAM, deployment, job
-from tests.e2e.test_preemption import prepare
-from tests.simulator.plain import HOSTNAME, anti_affinity, node, pod, term
+from tests.e2e.controllers import PROGRAM, job
+from tests.e2e.replaced_victims import BUDGETS, OPEN, PER_NODE, PREEMPTORS, fill, keep_all, lonely, standing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-OPEN, PREEMPTORS, PER_NODE = 6, 3, 2
-APART = anti_affinity(term(HOSTNAME, app="web"), term(HOSTNAME, app="lonely"))
 _EVICT: Final[JsonObject] = {"preemption": {"eviction": "evict"}}
-_BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-_TAINT = [{"key": "reserved", "value": "yes", "effect": "NoSchedule"}]
 
 
 @pytest.fixture
@@ -34,46 +29,6 @@ async def controlled(cluster: Cluster, assets: Path) -> AsyncIterator[Cluster]:
         pytest.skip(f"{PROGRAM} is not in {assets}: NOTHING IS KNOWN of preemption in a cluster with its controllers")
     async with controllers.controlled(cluster, assets):
         yield cluster
-
-
-def lonely(number: int) -> JsonObject:
-    """A pod that takes a node without web pods: only the extender knows."""
-    return pod(f"lonely-{number}", labels={"app": "lonely"}, affinity=APART, priorityClassName="high")
-
-
-class Disruptions:
-    """The pods that were marked as DisruptionTarget, and those of them that were deleted."""
-
-    def __init__(self) -> None:
-        self.marked: set[str] = set()
-        self.deleted: set[str] = set()
-
-    def look(self, shown: JsonObject) -> None:
-        """A pod has changed."""
-        if (condition_of(shown, "DisruptionTarget") or {}).get("status") == "True":
-            self.marked.add(uid_of(shown))
-            if is_terminating(shown):
-                self.deleted.add(uid_of(shown))
-
-
-async def fill(
-    cluster: Cluster, nodes: int, owner: Callable[[str, int, JsonObject], JsonObject] = deployment
-) -> Disruptions:
-    """Nodes with two web pods of an owner on each, and a tainted one, so that filter is asked about fewer than all."""
-    await cluster.add_nodes(zones=1, per_zone=nodes, cpu="2")
-    await cluster.api.create(node("kept", "z1", cpu="2", taints=_TAINT))
-    await prepare(cluster, [])
-    found = Disruptions()
-    cluster.board.listeners.append(found.look)
-    web = pod("web", labels={"app": "web"}, cpu="900m", priorityClassName="low")
-    await cluster.api.create(owner("web", nodes * PER_NODE, web))
-    return found
-
-
-def standing(cluster: Cluster) -> list[JsonObject]:
-    """The web pods on nodes."""
-    pods = cluster.board.pods.values()
-    return [each for each in pods if each["metadata"]["labels"].get("app") == "web" and node_of(each)]
 
 
 async def test_controllers_that_replace_victims_at_once_cost_no_further_victim(controlled: Cluster) -> None:
@@ -94,25 +49,6 @@ async def test_controllers_that_replace_victims_at_once_cost_no_further_victim(c
     assert nominated == 0
 
 
-async def make_ready(cluster: Cluster, pods: list[JsonObject]) -> None:
-    """The stand-in kubelet reports that the pods run."""
-    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    for each in pods:
-        await cluster.api.patch(f"{pod_path(each)}/status", {"status": status})
-
-
-async def keep_all(cluster: Cluster, pods: int) -> None:
-    """The web pods run, and a budget that is counted forbids the eviction of any."""
-    await cluster.board.until(lambda: len(standing(cluster)) == pods)
-    await make_ready(cluster, standing(cluster))
-    spec = {"minAvailable": pods, "selector": {"matchLabels": {"app": "web"}}}
-    keep = {"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "keep"}, "spec": spec}
-    await cluster.api.request("POST", _BUDGETS, keep)
-    async with asyncio.timeout(60):
-        while (await cluster.api.request("GET", f"{_BUDGETS}/keep")).get("status", {}).get("currentHealthy") != pods:  # noqa: ASYNC110 -- there is no event across processes
-            await asyncio.sleep(0.1)
-
-
 async def test_an_eviction_that_a_budget_forbids_marks_no_pod_and_is_made_once_the_budget_allows_it(
     controlled: Cluster,
 ) -> None:
@@ -124,7 +60,7 @@ async def test_an_eviction_that_a_budget_forbids_marks_no_pod_and_is_made_once_t
         await cluster.board.rejected(high)
         await cluster.calm(3.0)
         forbidden = [len(disruptions.marked), await extender.metric("extender_preemption_attempts_total")]
-        await cluster.api.patch(f"{_BUDGETS}/keep", {"spec": {"minAvailable": 4}})
+        await cluster.api.patch(f"{BUDGETS}/keep", {"spec": {"minAvailable": 4}})
         await cluster.board.bound(high)
         violations = await extender.metric("extender_preemption_pdb_violations_total")
     assert forbidden == [0, 0]

@@ -7,40 +7,40 @@ pods are created through the webhook, with failurePolicy Fail, and placed by a s
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import aiohttp
 import pytest
 
-from extender.simulator.json_objects import JsonObject, name_of, uid_of
+from extender.simulator.json_objects import JsonObject, name_of
 from tests.deploy.building import DEPLOY, built
 from tests.deploy.policies.examples import policy
 from tests.e2e import controllers
-from tests.e2e.client import Api, path_of, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.controllers import PROGRAM, controlled
 from tests.e2e.forwarding import Service
 from tests.e2e.kubelet import Kubelet, host_of
-from tests.e2e.policing import MUTATING, NAMESPACE, SECRET, VALIDATING, asked, established, without_policies
+from tests.e2e.overlays import installed, kubectl
+from tests.e2e.policing import MUTATING, NAMESPACE, SECRET, VALIDATING, established, without_policies
 from tests.e2e.programs import our_command
-from tests.e2e.test_overlays import installed, kubectl
+from tests.e2e.rolled_out_service import (
+    CREATIONS,
+    DEPLOYMENT,
+    LEASE,
+    SELECTOR,
+    Creating,
+    Installed,
+    applied,
+    failed_attempts,
+    failed_calls,
+)
 from tests.fakes import PATIENCE
-from tests.programs import tool
 from tests.simulator.plain import ZONE, pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
-
-CREATIONS, EACH_SECONDS = 600, 0.05
-DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/placement-extender"
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/placement-extender"
-SELECTOR = "app.kubernetes.io/name=placement-extender,app.kubernetes.io/component=extender"
-FAILED_CALL = re.compile(r'(?:Post \\?"|with extender at URL )https://127\.0\.0\.1:\d+/\w+.{0,120}')
 
 
 def service_overlay(folder: Path) -> list[JsonObject]:
@@ -51,78 +51,6 @@ def service_overlay(folder: Path) -> list[JsonObject]:
     file.write_text(f"{text}components: [../../policies]\n", "utf-8")
     left_out = {"Namespace", "CustomResourceDefinition", "NetworkPolicy"}
     return [each for each in built(file.parent) if each["kind"] not in left_out]
-
-
-@dataclass
-class Creating:
-    """Pods created one after the other. ``problems``: what the API server answered instead.
-
-    ``wanted``: the pod of a number. ``is_patient``: one that was not created is tried again, as a controller does.
-    """
-
-    api: Api
-    wanted: Callable[[int], JsonObject] = lambda number: asked(f"p{number}", cpu="1m")
-    is_patient: bool = False
-    made: list[JsonObject] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    is_over: bool = False
-
-    async def run(self) -> None:
-        """Twenty a second until it is over, and at least as many as the test is about."""
-        while not self.is_over or self._number < CREATIONS:
-            answer = await self._create(self.wanted(self._number))
-            if answer["kind"] == "Status":
-                self.problems.append(str(answer["message"]))
-            else:
-                self.made.append(answer)
-            await asyncio.sleep(EACH_SECONDS)
-
-    @property
-    def _number(self) -> int:
-        return len(self.made) + (0 if self.is_patient else len(self.problems))
-
-    async def _create(self, wanted: JsonObject) -> JsonObject:
-        try:
-            answer = await self.api.request("POST", path_of(wanted), wanted, allow=[409, 500, 503, 504])
-            if answer.get("code") == 409:  # the answer was lost
-                return await self.api.request("GET", pod_path(wanted))
-        except aiohttp.ClientError as error:
-            return {"kind": "Status", "message": f"{type(error).__name__}: {error}"}
-        return answer
-
-
-@dataclass
-class Installed:
-    """The overlay in a cluster: who runs its pods, and what leads to them."""
-
-    cluster: Cluster
-    kubelet: Kubelet
-    scheduling: Service
-    admission: Service
-
-    @property
-    def api(self) -> Api:
-        return self.cluster.api
-
-    async def rolled_out(self) -> str:
-        """What `kubectl rollout status` prints. AssertionError where it exits with 1."""
-        command = [tool("kubectl"), f"--kubeconfig={self.cluster.plane.kubeconfig}", "-n", NAMESPACE]
-        command += ["rollout", "status", "deployment/placement-extender", "--timeout=240s"]
-        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    async def restart(self) -> str:
-        """As `kubectl rollout restart`, to its end."""
-        number = len(self.kubelet.running)
-        annotations = {"kubectl.kubernetes.io/restartedAt": str(number)}
-        await self.api.patch(DEPLOYMENT, {"spec": {"template": {"metadata": {"annotations": annotations}}}})
-        return await self.rolled_out()
-
-    async def leader(self) -> tuple[str, int]:
-        """Where calls of the scheduler go, once they go anywhere."""
-        await self.scheduling.has(1)
-        return self.scheduling.endpoints[0]
 
 
 @pytest.fixture
@@ -174,19 +102,6 @@ async def overlay_running(cluster: Cluster, assets: Path, folder: Path) -> Async
         yield found
 
 
-def failed_calls(cluster: Cluster) -> list[str]:
-    """What kube-scheduler says about calls that failed."""
-    return FAILED_CALL.findall(cluster.plane.scheduler.log())
-
-
-async def failed_attempts(api: Api, pods: Sequence[JsonObject]) -> list[str]:
-    """What the scheduler told of these pods that it could not place at first. Events of earlier tests are there for an hour."""
-    found, _ = await api.list("/apis/events.k8s.io/v1/namespaces/default/events")
-    uids = {uid_of(pod) for pod in pods}
-    failed = [each for each in found if each["reason"] == "FailedScheduling"]
-    return [str(each["note"]) for each in failed if each["regarding"].get("uid") in uids]
-
-
 async def test_the_deployment_is_complete_while_one_replica_leads_and_one_stands_by(service: Installed) -> None:
     assert "successfully rolled out" in await service.rolled_out()
     status = (await service.api.request("GET", DEPLOYMENT))["status"]
@@ -219,17 +134,6 @@ async def test_no_creation_and_no_call_of_the_scheduler_fails_while_every_replic
     assert len(service.kubelet.running) == len(first) + 4
     assert service.kubelet.ended >= 3, "they ended in order, the last one maybe a moment later"
     assert await cluster.faults() == []
-
-
-async def applied(api: Api, app: str = "db") -> None:
-    """Return once every replica applies the policy for pods of the app: a review may reach either."""
-    async with asyncio.timeout(PATIENCE):
-        hits = 0
-        while hits < 20:
-            probe = asked("probe")
-            probe["metadata"]["labels"]["app"] = app
-            answer = await api.request("POST", path_of(probe), probe, params={"dryRun": "All"})
-            hits = hits + 1 if answer["spec"].get("nodeSelector") else 0
 
 
 async def test_calls_reach_the_next_leader_after_the_leader_was_killed_though_its_pod_stays(service: Installed) -> None:

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import json
 import os
 import re
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from extender.simulator.json_objects import JsonObject, name_of
 from tests.e2e import mixture
 from tests.e2e.cluster import Cluster
-from tests.e2e.programs import free_ports, our_command
-from tests.e2e.serving import Extender
+from tests.e2e.programs import free_ports
+from tests.e2e.shadow_service import SHADOW, doctor, faulty, has_compared, placed_one_at_a_time, service, settled
 from tests.e2e.test_quick_start import command_in
 from tests.quick_start import KUBEADM, blocks, follow, shell
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
@@ -30,11 +24,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 RULES = "extender_shadow_rule_decisions_total"
 PAGE = "config/how-to/prove-the-switch.md"
-SHADOW = {"shadow": True}
 WEB = {"app": "web"}
 TEAM_A = {"matchLabels": {"team": "a"}}
-# Imported by each Python process with this folder on its path, before anything else.
-FAULT_FILE = "sitecustomize.py"
 SKEW_IS_ONE_LESS = """
 from extender.rules import topology_spread
 right = topology_spread.most_matching
@@ -44,49 +35,6 @@ ANTI_AFFINITY_PASSES = """
 from extender.rules import interpod_affinity
 interpod_affinity.Apart.passing = lambda self, nodes: nodes
 """
-
-
-async def shown(url: str) -> JsonObject:
-    async with aiohttp.ClientSession(url) as session, session.get("/debug/shadow") as answer:
-        assert answer.status == 200
-        found: JsonObject = await answer.json()
-        return found
-
-
-async def settled(url: str, holds: Callable[[JsonObject], object], within: float = 60.0) -> JsonObject:
-    """The page, once it says so and nothing is open."""
-    async with asyncio.timeout(within):
-        while (found := await shown(url))["open"] or not holds(found):  # noqa: ASYNC110 -- across processes
-            await asyncio.sleep(0.1)
-    return found
-
-
-def doctor(cluster: Cluster, extender: Extender) -> list[JsonObject]:
-    """What doctor says of shadow decisions."""
-    command = our_command("doctor", "--url", extender.url, "--no-cluster", "-o", "json")
-    printed = subprocess.run(command, cwd=cluster.folder, check=False, capture_output=True, text=True)
-    return [each for each in json.loads(printed.stdout)["findings"] if each["check"] == "shadow"]
-
-
-@asynccontextmanager
-async def faulty(cluster: Cluster, fault: str) -> AsyncIterator[Extender]:
-    """The same as `Cluster.scheduled`, with a fault in a rule of the extender."""
-    folder = cluster.folder / "fault"
-    folder.mkdir()
-    (folder / FAULT_FILE).write_text(fault, "utf-8")
-    async with cluster.scheduled("augment", settings=SHADOW, environment={"PYTHONPATH": str(folder)}) as extender:
-        yield extender
-
-
-def has_compared(most: int, page: JsonObject) -> bool:
-    return bool(page["compared"] >= most)
-
-
-async def placed_one_at_a_time(cluster: Cluster, *pods: JsonObject) -> None:
-    """No assumed pod can then explain a difference."""
-    for each in pods:
-        await cluster.api.create(each)
-        await cluster.board.bound(each)
 
 
 async def test_a_mixture_that_the_plugins_place_differs_nowhere(cluster: Cluster) -> None:
@@ -160,11 +108,6 @@ async def test_what_conditions_count_is_what_our_rules_count(cluster: Cluster) -
         "too-large": "Insufficient cpu",
     }.items():
         assert reason in messages[name]
-
-
-def service(name: str, **selector: str) -> JsonObject:
-    spec = {"selector": selector, "ports": [{"port": 80}]}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
 
 
 async def test_a_fault_in_topology_spread_shows_in_the_page_the_metrics_and_doctor(cluster: Cluster) -> None:

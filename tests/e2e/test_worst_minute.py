@@ -11,7 +11,8 @@ from tests.deploy.policies.examples import policy
 from tests.e2e.board import key_of
 from tests.e2e.client import NODES
 from tests.e2e.policing import asked
-from tests.e2e.test_rollout import Creating, Installed, applied, service
+from tests.e2e.rolled_out_service import Creating, Installed, applied
+from tests.e2e.test_rollout import service
 from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, spread, term
 
 __all__ = ["service"]  # the fixture
