@@ -84,7 +84,7 @@ def manifest_of(resource: str, verb: str, settings: Settings) -> str:
         is_policy = resource in {*POLICY_RESOURCES, PLACEMENTS, TOPOLOGY_DOMAINS.resource}
         return f"deploy/{'policies/kustomization' if is_policy else 'base/reader'}.yaml"
     if resource == "endpointslices" and settings.policies.enabled and not settings.policies.webhook.url:
-        return "deploy/policies/role.yaml"  # those of the webhook, and with them that of the leader
+        return "deploy/policies/role.yaml"  # permissions of the webhook; the leader's are in the same file
     name = resource if resource in _MANIFESTS else resource.partition("/")[0]
     return f"deploy/{_MANIFESTS.get(name, 'base/writer.yaml')}"
 

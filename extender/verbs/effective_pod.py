@@ -341,7 +341,7 @@ class _Enforcement:
         self.audited = [
             change.policy.key for change in outcome.audited if not change.is_empty or change.has(ConflictPolicy.REJECT)
         ]
-        # 4. The directives `spread` of policies in mode Audit. `effective` applies those of the policies that enforce.
+        # 4. The directives `spread` of policies in mode Audit. `effective` applies the directives of policies that enforce.
         auditing = [policy for policy in policies if policy.mode is Mode.AUDIT]
         would = directed(signature.spread, auditing, signature, {}) if auditing else NOTHING_DIRECTED
         self.audited += [key for key in dict.fromkeys((*would.missed, *would.ruling)) if key not in self.audited]

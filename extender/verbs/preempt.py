@@ -139,7 +139,7 @@ def _plan(
     left: Left | None = None
 
     # 1. The offered nodes. 2. Nodes that were not offered, if the index sees everything that decides about this pod. It is called
-    #    again without a node whose removal does not help beside nominated pods, so `left` is that of the last call.
+    #    again without a node whose removal does not help beside nominated pods, so `left` comes from the last call.
     def search(beside: DryRun, excluded: Collection[str]) -> NodeVictims | None:
         nonlocal left
         offered = [candidate for candidate in candidates if candidate.node not in excluded]
@@ -176,7 +176,7 @@ def node_with_victims(pod: Pod, view: ClusterView, settings: Settings, seed: int
 
     The caller uses it to find out whether a new attempt of the pod is worth it; the scheduler and the preempt verb decide. The node
     may be wrong where the pod has needs that the index does not hold. Steps of some milliseconds, each with the index of that
-    moment. The budget is that of five preemptors.
+    moment. All dry runs share the budget of five preemptors.
     """
     if pod.never_preempts or not view.has_below(pod.priority) or node_of_running_plan(pod, view):
         return ""

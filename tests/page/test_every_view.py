@@ -19,7 +19,7 @@ VIEWS: Final = {
     "topology": "zone-2",
     "topology?key=topology.kubernetes.io%2Fzone&domain=zone-1&namespace=shop": "general-1",
     "pods/shop/uneven-ledger": "What would help",
-    "pods/shop/quiet-old-0": "As a further replica of this pod would meet them",
+    "pods/shop/quiet-old-0": "As they are for one more replica of this pod",
     "constraints": "app=quiet",
     "decisions": "shop/no-cache",
     "flight": "No pod is preempted now",

@@ -18,7 +18,7 @@ from typing import Final
 
 _LOOPBACK: Final = "loopback"
 _NEW_SECONDS: Final = 1.0  # seconds within which a well-behaved client has sent its request
-_COMPARED: Final = 32  # connections of which one is closed; each takes a system call
+_COMPARED: Final = 32  # connections that are compared before one is closed; each takes a system call
 _NETWORK: Final = 64  # bits of an IPv6 address that identify the network; a host owns all addresses within it
 
 
@@ -79,7 +79,7 @@ class ConnectionSlots:
         self._per_peer = per_peer
         self._counted: dict[ConnectionSlot, None] = {}
         self._apart: dict[ConnectionSlot, None] = {}
-        self._of_peer: Counter[str] = Counter()  # of those that count
+        self._of_peer: Counter[str] = Counter()  # counted connections
 
     def __len__(self) -> int:
         return len(self._counted) + len(self._apart)

@@ -63,7 +63,7 @@ class JSONAnswer:
         self.body = body
 
     def response(self) -> web.Response:
-        """The same as a response of the framework."""
+        """The answer as a response of the framework."""
         return web.Response(body=self.body, content_type="application/json")
 
     def encoded(self) -> bytes:
@@ -130,7 +130,7 @@ class ServerConnection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Frees its slot."""
         self._connections.slots.release(self.slot)
-        self.slot.is_readable = _never  # its descriptor may soon be that of another socket
+        self.slot.is_readable = _never  # its descriptor may soon belong to another socket
         super().connection_lost(exc)
         if self._unread is not None:
             self._unread.feed_eof()  # else the task would wait for the rest of the body, which cannot arrive

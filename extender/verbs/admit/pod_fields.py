@@ -141,7 +141,7 @@ class PodFields:
         self._spec = spec
         self.held = held
         self._own_lists: dict[str, Sequence[InjectedItem]] = {} if held is None else dict(held.lists)
-        self._lists: dict[str, Sequence[InjectedItem]] = {}  # those that were changed
+        self._lists: dict[str, Sequence[InjectedItem]] = {}  # changed lists
         self._keys: dict[str, set[str]] = {}
         self._own: list[JoinedTerm] | None = None
         self._terms: list[JoinedTerm] | None = None

@@ -225,7 +225,7 @@ class Scoring:
             yield True
 
     def _is_scored(self, pod: Pod) -> bool:
-        """Whether a rule may score nodes for such a pod, by existing pods or by those of the group. O(terms)."""
+        """Whether a rule may score nodes for such a pod, by existing pods or by pods of the group. O(terms)."""
         return next(iter(self._compiled(pod).score_groups()), None) is not None
 
     def _prefers(self, path: Sequence[Level]) -> bool:
@@ -343,7 +343,7 @@ def best_nodes(
 ) -> Trials[list[str]]:
     """The names of the best nodes for all of these pods on one node, at most `_MOST_NODES`, in order.
 
-    Points and preferences are the first pod's; the requested resources are those of all pods. O(nodes × (terms + taints)).
+    Points and preferences are the first pod's; the requested resources are all pods' together. O(nodes × (terms + taints)).
     """
     first, shares = pods[0], SharesOnTrial(view, {pod.uid for pod in pods})
     cpu, memory = zip(*(scored_requests(pod.requests) for pod in pods), strict=True)

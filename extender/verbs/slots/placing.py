@@ -288,7 +288,7 @@ class SlotSearch:
         return SlotAssignment((), self._most, most_frequent(self._reasons))
 
     def _order(self, pod: Pod, rooms: Sequence[NodeRoom]) -> tuple[bool, int, int]:
-        """The order of a kind: pods that need no other pod first; then pods of which one node, and all nodes, hold the fewest."""
+        """The order of a kind: pods that need no other pod come first, then the largest (a single node, then all nodes, hold few)."""
         needs = bool(pod.signature.affinity.required)
         return needs, rooms[-1].holds if rooms else 0, sum(room.holds for room in rooms)
 

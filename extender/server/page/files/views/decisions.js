@@ -52,7 +52,7 @@ class Live {
     const opened = await this.#stream();
     if (this.signal.aborted || document.hidden) return;
     this.#failures = opened ? 0 : this.#failures + 1;
-    this.#tell(opened ? "interrupted" : "refused: as many tabs read it as may");
+    this.#tell(opened ? "interrupted" : "refused: too many tabs read it already");
     await this.#probe();
     await wait(Math.min(LONGEST_WAIT, 1000 * 2 ** this.#failures) * (0.8 + 0.4 * Math.random()), this.signal);
   }

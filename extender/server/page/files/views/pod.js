@@ -85,7 +85,7 @@ function nodeField(namespace, name, node) {
 function constraintSection(found, explained) {
   const states = found?.constraints ?? [];
   if (!states.length) return null;
-  const note = explained ? null : el("p", { class: "note" }, "As a further replica of this pod would meet them.");
+  const note = explained ? null : el("p", { class: "note" }, "As they are for one more replica of this pod.");
   return section("What its constraints count", note, constraintBars(states));
 }
 

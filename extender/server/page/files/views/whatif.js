@@ -11,7 +11,7 @@ import { count, counted, reason } from "../words.js";
 
 const ROWS = 200;
 const SUGGESTED = 200;
-const MOST_PODS = 1000; // pending ones that are placed after those of the nodes
+const MOST_PODS = 1000; // pending pods that are placed, after the pods of changed nodes
 const PATIENCE = 60_000;
 const TRIES = 4;
 const VERBS = [["delete", "are deleted"], ["drain", "are drained"], ["cordon", "are cordoned"]];
@@ -180,7 +180,7 @@ function result(found) {
   ];
   return [
     el("p", { class: "summary" }, summary(found)),
-    rows.length ? table("Where pods would go, those of the nodes first", columns, rows.slice(0, ROWS), (each) => each.pod) : nothing("No pod would move."),
+    rows.length ? table("Where pods would go, the pods of changed nodes first", columns, rows.slice(0, ROWS), (each) => each.pod) : nothing("No pod would move."),
     rows.length > ROWS ? el("p", { class: "note" }, `${count(rows.length - ROWS)} more are not shown.`) : null,
   ];
 }
