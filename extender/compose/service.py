@@ -334,7 +334,7 @@ def _admission(base: Foundation, pod: OwnPod | None, injected: InjectedPods) -> 
     from extender.compose.admission import admission_of_cluster  # noqa: PLC0415 - see the imports for type checking
 
     part = admission_of_cluster(base, pod)
-    injected.tell = part.status.note_injected
+    injected.on_injected = part.status.note_injected
     return part
 
 

@@ -1,7 +1,7 @@
 """Which schedulers ask this replica; and an event on a pod whose scheduler does not ask.
 
 The counts begin with the term of this replica. So after a restart nothing is reported for `SETTLED_SECONDS`. Bounded: the
-schedulers of `SchedulerCounts`, and `_MOST_TOLD` pods with an event. Namespaces take turns (`EventRecorder`).
+schedulers of `SchedulerCounts`, and `_MOST_REPORTED` pods with an event. Namespaces take turns (`EventRecorder`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from extender.verbs.explain.asking import SETTLED_SECONDS, Heard, LastAnswer, as
 REASON: Final = "NoSchedulerAsks"
 LOOK_SECONDS: Final = 30.0  # between two looks at all pods without a node
 _PODS_PER_SLICE: Final = 500  # at 0.3 µs
-_MOST_TOLD: Final = 2000
+_MOST_REPORTED: Final = 2000
 
 
 class Asking:
@@ -88,19 +88,19 @@ class UnaskedPods:
         self._asking = asking
         self._events = events
         self._clock = clock
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     async def run(self) -> None:
         """Looks at all pods without a node every `LOOK_SECONDS`, until cancelled. O(pods without a node), in slices."""
         while True:
             await self._clock.sleep(LOOK_SECONDS)
             unplaced = self._index.unplaced
-            self._told = {uid for uid in self._told if uid in unplaced}
+            self._reported = {uid for uid in self._reported if uid in unplaced}
             await self._look_elsewhere()
             for number, pod in enumerate(list(unplaced.values())):
                 if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
                     await self._clock.sleep(0)
-                if pod.uid not in self._told and len(self._told) < _MOST_TOLD:
+                if pod.uid not in self._reported and len(self._reported) < _MOST_REPORTED:
                     self._look(pod)
 
     async def _look_elsewhere(self) -> None:
@@ -124,6 +124,6 @@ class UnaskedPods:
         if self._events is None or heard is None or created is None or not is_unasked(pod, heard):
             return
         if (heard.now - created).total_seconds() >= SETTLED_SECONDS:
-            self._told.add(pod.uid)
+            self._reported.add(pod.uid)
             note = unasked_note(pod, heard)
             self._events.record(ObjectEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", note, heard.now))

@@ -187,8 +187,8 @@ class ScheduledPods:
     ``now``: Unix seconds.
     """
 
-    def __init__(self, tell: Callable[[float, int], None], now: Callable[[], float]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[float, int], None], now: Callable[[], float]) -> None:
+        self._report = report
         self._now = now
         self._failed: dict[str, int] = {}
 
@@ -205,7 +205,7 @@ class ScheduledPods:
             pod = bound.popleft()
             attempts = self._failed.pop(pod.uid, 0) + 1
             with suppress(ValueError):  # a pod without a creation time, or with one that no API server writes
-                self._tell(max(0.0, now - datetime.fromisoformat(pod.created).timestamp()), attempts)
+                self._report(max(0.0, now - datetime.fromisoformat(pod.created).timestamp()), attempts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +363,7 @@ class FilterService:
             if self._index.rejected.held:
                 self._index.rejected.discard(args.pod.uid)
         else:
-            self._tell_rejection(args)
+            self._notify_rejection(args)
         if result.passed and self._options.enabled:
             self._index.assume(args.pod, result.passed, self._clock.now())
         return result
@@ -382,7 +382,7 @@ class FilterService:
             self._index.assume(pod, result.passed, self._clock.now())
         return result
 
-    def _tell_rejection(self, args: ExtenderArgs) -> None:
+    def _notify_rejection(self, args: ExtenderArgs) -> None:
         for call in self._on_rejection:
             call(args)
 

@@ -125,7 +125,7 @@ class GroupUpkeep:
 
 
 STEP_SECONDS: Final = 1.0
-_MOST_TOLD: Final = 100  # domains
+_MOST_LOGGED: Final = 100  # domains
 _JUMP: Final = 0.5  # seconds between the clocks; less is a clock that is slewed
 
 
@@ -141,7 +141,7 @@ class ExclusionClock:
         self._domains = domains
         self._clock = clock
         self._wall = wall
-        self._told: dict[tuple[str, str], DomainExclusion] = {}
+        self._logged: dict[tuple[str, str], DomainExclusion] = {}
 
     async def run(self) -> None:
         """Runs until cancelled. A domain that returns counts at once, without waiting for a step."""
@@ -153,13 +153,13 @@ class ExclusionClock:
             if jumped or self._domains.due() <= now:
                 self.steps += 1
                 self._domains.step(now, jumped)
-            self._tell()
+            self._log_changes()
             await self._clock.sleep(STEP_SECONDS)
 
-    def _tell(self) -> None:
-        excluded = self._domains.names(_MOST_TOLD)
-        for (key, domain), why in excluded.items() if excluded != self._told else ():
-            if (key, domain) not in self._told:
+    def _log_changes(self) -> None:
+        excluded = self._domains.names(_MOST_LOGGED)
+        for (key, domain), why in excluded.items() if excluded != self._logged else ():
+            if (key, domain) not in self._logged:
                 extra = {
                     "topology_key": key,
                     "domain": domain,
@@ -167,9 +167,9 @@ class ExclusionClock:
                     "by": why.by or "conditions and taints",
                 }
                 _LOG.warning("topology domain is excluded from spread", extra=extra)
-        for key, domain in self._told.keys() - excluded.keys():
+        for key, domain in self._logged.keys() - excluded.keys():
             _LOG.info("topology domain counts again for spread", extra={"topology_key": key, "domain": domain})
-        self._told = excluded
+        self._logged = excluded
 
 
 FIGURE_PAUSE_SECONDS: Final = 0.02

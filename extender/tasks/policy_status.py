@@ -322,9 +322,9 @@ def excluded_domains(policy: Policy, domains: DomainsView) -> Iterator[JsonObjec
         for domain, why in sorted(domains.excluded(directive.topology_key, directive.excludes_after).items())
     )
     for key, domain, why in islice(excluded, MOST_EXCLUDED):
-        told = {"topologyKey": key, "domain": domain, "since": _moment(why.since)}
-        told["reason"] = "Operator" if why.by else "Unavailable"
-        yield told | ({"until": _moment(why.until)} if isfinite(why.until) else {})
+        document = {"topologyKey": key, "domain": domain, "since": _moment(why.since)}
+        document["reason"] = "Operator" if why.by else "Unavailable"
+        yield document | ({"until": _moment(why.until)} if isfinite(why.until) else {})
 
 
 def _moment(epoch: float) -> str:
@@ -341,10 +341,10 @@ def _amounts(amounts: Resources, pods: int | None = -1) -> JsonObject:
 def _is_recent(written: object, applied: datetime) -> bool:
     """Whether the written time is less than a minute before ``applied``."""
     try:
-        told = datetime.fromisoformat(str(written))
+        at = datetime.fromisoformat(str(written))
     except ValueError:
         return False
-    return applied - told < APPLIED_EVERY
+    return applied - at < APPLIED_EVERY
 
 
 def condition_events(

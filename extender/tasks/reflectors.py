@@ -355,22 +355,22 @@ class Reflectors:
             _LOG.info("all %d kinds are synced", len(self._handlers))
 
 
-Told = Callable[[PodSignature, Collection[PolicyKey]], None]
+OnInjected = Callable[[PodSignature, Collection[PolicyKey]], None]
 
 
-def _tell_nothing(_signature: PodSignature, _policies: Collection[PolicyKey]) -> None:
-    """The default of ``tell``."""
+def _ignore_injection(_signature: PodSignature, _policies: Collection[PolicyKey]) -> None:
+    """The default of ``on_injected``."""
 
 
 class InjectedPods:
     """The index as the event handlers use it if policies are enabled: reports which policies were injected into new pods.
 
-    The annotation of a pod says what was injected, whichever replica admitted it. ``known``: the UIDs in the index. ``tell`` is
+    The annotation of a pod says what was injected, whichever replica admitted it. ``known``: the UIDs in the index. ``on_injected`` is
     called with each new pod that carries a record.
     """
 
     def __init__(self, index: ObjectIndex, known: Collection[str]) -> None:
-        self.tell: Told = _tell_nothing
+        self.on_injected: OnInjected = _ignore_injection
         self._index = index
         self._known = known
         self._last: tuple[str, tuple[PolicyKey, ...]] = ("", ())  # pods of one workload come together
@@ -378,7 +378,7 @@ class InjectedPods:
     def upsert(self, obj: Object) -> bool:
         """Passes the object on. O(1) more; O(record) for a new pod whose record differs from the last one."""
         if isinstance(obj, Pod) and obj.signature.injected and obj.uid not in self._known:
-            self.tell(obj.signature, self._policies(obj.signature.injected))
+            self.on_injected(obj.signature, self._policies(obj.signature.injected))
         return self._index.upsert(obj)
 
     def delete(self, obj: Object) -> bool:

@@ -44,14 +44,14 @@ SETTLED_SECONDS: Final = 2.0
 LOOK_AGAIN_SECONDS: Final = 60.0
 REPEATED_AFTER_SECONDS: Final = 1800.0  # the API server keeps an event for an hour
 MOST_QUEUED: Final = 1000
-_MOST_TOLD: Final = 2000  # pods, with up to 1 KiB each; no more have tokens within `REPEATED_AFTER_SECONDS`
+_MOST_KEPT: Final = 2000  # pods, with up to 1 KiB each; no more have tokens within `REPEATED_AFTER_SECONDS`
 
 # For the UID of a pod: what rejects it now. Raises NotExplained.
 Explain = Callable[[str], Awaitable[Explanation]]
 
 
 @dataclass(slots=True)
-class _Told:
+class _LastEvent:
     """The last note of a pod, when it was written, when the pod was last explained, and its rejections since the note."""
 
     note: str
@@ -86,7 +86,7 @@ class RejectionEvents:
             clock, MOST_QUEUED
         )  # the UID, and when it was rejected
         self._queued: set[str] = set()
-        self._told: OrderedDict[str, _Told] = OrderedDict()
+        self._last: OrderedDict[str, _LastEvent] = OrderedDict()
         self._is_writing = False
 
     def consider(self, args: ExtenderArgs) -> None:
@@ -94,10 +94,10 @@ class RejectionEvents:
         uid, now = args.pod.uid, self._clock.now()
         if not self._is_writing or uid in self._queued:
             return
-        told = self._told.get(uid)
-        if told is not None:
-            told.rejections += 1
-            if now - told.looked < LOOK_AGAIN_SECONDS:
+        last = self._last.get(uid)
+        if last is not None:
+            last.rejections += 1
+            if now - last.looked < LOOK_AGAIN_SECONDS:
                 return
         self._queued.add(uid)
         dropped = self._queue.add(args.pod.namespace, (uid, now))
@@ -114,17 +114,17 @@ class RejectionEvents:
                 if (left := since + SETTLED_SECONDS - self._clock.now()) > 0:
                     await self._clock.sleep(left)
                 self._queued.discard(uid)
-                self.results[await self._tell(uid)] += 1
+                self.results[await self._review(uid)] += 1
         finally:
             self._is_writing = False
             self._queued.clear()
             while self._queue.pop() is not None:
                 pass
 
-    async def _tell(self, uid: str) -> str:
+    async def _review(self, uid: str) -> str:
         """Writes the event of a pod, where there is anything new to tell; returns the result."""
         if self._pending(uid) is None:
-            self._told.pop(uid, None)
+            self._last.pop(uid, None)
             return "outdated"
         while not self._tokens.take(self._clock.now()):
             await self._clock.sleep(REFILL_SECONDS)
@@ -139,16 +139,16 @@ class RejectionEvents:
         pod = self._pending(uid)
         if pod is None or explanation.preempting or not note:
             return "outdated"
-        now, told = self._clock.now(), self._told.get(uid)
-        if told is not None and told.note == note and now - told.written < REPEATED_AFTER_SECONDS:
-            told.looked = now
+        now, last = self._clock.now(), self._last.get(uid)
+        if last is not None and last.note == note and now - last.written < REPEATED_AFTER_SECONDS:
+            last.looked = now
             return "repeated"
-        return await self._write(pod, note, told)
+        return await self._write(pod, note, last)
 
-    async def _write(self, pod: Pod, note: str, told: _Told | None) -> str:
+    async def _write(self, pod: Pod, note: str, last: _LastEvent | None) -> str:
         text = note
-        if told is not None:
-            text = f"{note} (rejected {times(told.rejections)} since the last such event)"
+        if last is not None:
+            text = f"{note} (rejected {times(last.rejections)} since the last such event)"
         event = ObjectEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", text, self._utc_now())
         try:
             await self._writer.create_event(event)
@@ -156,10 +156,10 @@ class RejectionEvents:
             _LOG.debug("an event about a rejection failed", extra={"pod": pod.full_name, "error": str(error)})
             return "failed"
         now = self._clock.now()
-        self._told[pod.uid] = _Told(note, now, now)
-        self._told.move_to_end(pod.uid)
-        if len(self._told) > _MOST_TOLD:
-            self._told.popitem(last=False)
+        self._last[pod.uid] = _LastEvent(note, now, now)
+        self._last.move_to_end(pod.uid)
+        if len(self._last) > _MOST_KEPT:
+            self._last.popitem(last=False)
         return "written"
 
     def _pending(self, uid: str) -> Pod | None:

@@ -109,7 +109,7 @@ class Scene:
         self.index = Index()
         self.pods = InjectedPods(self.index, self.index.known)
         self.told: list[tuple[str, tuple[PolicyKey, ...]]] = []
-        self.pods.tell = lambda signature, policies: self.told.append((signature.namespace, tuple(policies)))
+        self.pods.on_injected = lambda signature, policies: self.told.append((signature.namespace, tuple(policies)))
 
 
 def recorded_pod(uid: str, *policies: object, text: str | None = None) -> Pod:

@@ -48,7 +48,7 @@ from extender.simulator.oracle.policies import PolicyOracle
 from extender.simulator.oracle.room import room_on
 
 _MOST_OVERLAPPING: Final = 7
-TOLD_EVERY: Final = 2000  # decisions; some seconds
+PROGRESS_EVERY: Final = 2000  # decisions; some seconds
 
 
 class Violation(NamedTuple):
@@ -71,11 +71,11 @@ def violations(
     doubt: float = 5.0,
     missed: Collection[str] = (),
     several: bool = False,
-    told: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> list[Violation]:
     """Every violation of a run, in the order of the decisions. O(nodes × different labels of pods) per decision.
 
-    ``told``: called with the number of judged decisions, after each `TOLD_EVERY`.
+    ``progress``: called with the number of judged decisions, after each `PROGRESS_EVERY`.
     ``doubt``: seconds until the extender doubts an unconfirmed binding (`assumedPods.doubt`).
     ``missed``: `namespace/name` of the pods for which the admission webhook was not reached.
     ``several``: several loops have placed the pods.
@@ -85,7 +85,7 @@ def violations(
     recent: list[StoreChange] = []
     # By UID, until the next decision for the pod: when the extender could know of the failure, and the decision.
     failed: dict[str, tuple[float, JournalDecision]] = {}
-    for entry in _telling(journal.judged(), told):
+    for entry in _counted(journal.judged(), progress):
         if isinstance(entry, Refusal) or (
             isinstance(entry, StoreChange) and entry.kind in {RESOURCE_QUOTAS, GROUP_PLACEMENTS}
         ):
@@ -119,15 +119,15 @@ def violations(
     return [*violated, *replay.waiting_in_vain()] if several else violated
 
 
-def _telling(entries: Iterable[Entry], told: Callable[[int], None]) -> Iterator[Entry]:
+def _counted(entries: Iterable[Entry], progress: Callable[[int], None]) -> Iterator[Entry]:
     """The entries; reports the number of decisions from time to time."""
     decisions = 0
     for entry in entries:
         yield entry
         if isinstance(entry, JournalDecision):
             decisions += 1
-            if decisions % TOLD_EVERY == 0:
-                told(decisions)
+            if decisions % PROGRESS_EVERY == 0:
+                progress(decisions)
 
 
 def _overlapping(decision: JournalDecision, journal: Journal) -> list[JournalDecision]:

@@ -155,7 +155,7 @@ def make_report(
                 doubt=_doubt_of(simulated),
                 missed=missed,
                 several=simulated.play.scenario.scheduler.count > 1,
-                told=lambda judged: narrate(f"{judged} of {decisions} decisions judged"),
+                progress=lambda judged: narrate(f"{judged} of {decisions} decisions judged"),
             ),
             *quota_violations(loop.journal, _default_of(simulated), lag=simulated.play.scenario.lag),
         ),

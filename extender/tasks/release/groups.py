@@ -212,8 +212,8 @@ class GroupMemory:
     is_unasked: bool = False
     # The last step; the status that was written last, and when.
     step: GroupStep | None = None
-    told: PlacementStatus | None = None
-    told_at: float = float("-inf")
+    written_status: PlacementStatus | None = None
+    status_written_at: float = float("-inf")
     # When the last pod of the group was deleted.
     emptied: float | None = None
     # The UIDs of pods that are preempted for the group.
@@ -247,8 +247,8 @@ class GroupMemory:
     def status_due(self, *, is_written: bool, is_news: bool, now: float) -> float:
         """When the status is written: at once if the phase or the reason changes; if only counts change, once a second."""
         if not is_written and self.decision is None:
-            return max(self.told_at + _COUNTS_EVERY, self.first_seen + BEGIN_AFTER)
-        return now if is_news else self.told_at + _COUNTS_EVERY
+            return max(self.status_written_at + _COUNTS_EVERY, self.first_seen + BEGIN_AFTER)
+        return now if is_news else self.status_written_at + _COUNTS_EVERY
 
     def has_begun(self, group: GroupState) -> bool:
         """Whether any pod of the group is out."""

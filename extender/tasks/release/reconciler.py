@@ -252,7 +252,7 @@ class GroupReconciler:
                 out = (pod for pod in group.waiting if pod.uid in memory.sent)
                 concerned = replace(group, waiting=(*step.pods, *out))
             step = await self._carry_out(concerned, memory, await self._chooser.choose(concerned, memory, step))
-            await self._writer.tell(group, memory, step)
+            await self._writer.report(group, memory, step)
             current = self._read(group.key)
             if step.do is Do.WAIT or current is None:
                 break
@@ -359,7 +359,7 @@ class GroupReconciler:
         if memory.without_nodes or memory.is_claimed:
             memory.without_nodes, memory.is_claimed = 0, False
             self._waiting.room_changed()
-        memory.sent, memory.levels, memory.step, memory.told_at = {}, None, None, float("-inf")
+        memory.sent, memory.levels, memory.step, memory.status_written_at = {}, None, None, float("-inf")
         memory.emptied = now if memory.emptied is None else memory.emptied
         if now < memory.emptied + self._settings.keep_empty:
             self._queue.add_at(key, memory.emptied + self._settings.keep_empty)

@@ -248,7 +248,7 @@ class PlacementWriter:
                 placement, _ = await self._store.get_placement(group.namespace, placement_name(group))
                 self._written[group] = placement
 
-    async def tell(self, group: GroupKey, status: PlacementStatus, since: datetime | None = None) -> None:
+    async def write_status(self, group: GroupKey, status: PlacementStatus, since: datetime | None = None) -> None:
         """Writes the status. Does nothing where there is no object."""
         known = self.find(group)
         if known is None:
@@ -453,7 +453,7 @@ class StepWriter:
             else:
                 self._expect(group, memory, [uid])
 
-    async def tell(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> None:
+    async def report(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> None:
         """Records the event of a step, and writes the status of the group when it is due."""
         before, memory.step = memory.step, step
         is_news = before is None or (before.phase, before.reason) != (step.phase, step.reason)
@@ -463,21 +463,21 @@ class StepWriter:
                 self._events.record(event)
         status = status_of(group, step)
         known, now = self._placements.find(group.key), self._clock.now()
-        if known is not None and (memory.told or known.status) == status:
+        if known is not None and (memory.written_status or known.status) == status:
             return
         due = memory.status_due(is_written=known is not None, is_news=is_news, now=now)
         if now < due:
             self._come_back(group.key, due)
             return
-        memory.told, memory.told_at = None, now
+        memory.written_status, memory.status_written_at = None, now
         try:
             if known is None and memory.decision is not None:
                 pods = self._gated.recorded_in(group.key) if group.spec.counts_domains else None
                 await self._placements.decide(memory.decision, memory.decision, None, pods)  # the object was deleted
             elif known is None:
                 await self._placements.begin(group.key, group.spec.gate, max(group.size, 1))
-            await self._placements.tell(group.key, status)
-            memory.told = status
+            await self._placements.write_status(group.key, status)
+            memory.written_status = status
         except LeadershipLost:
             raise
         except KubeError as error:

@@ -61,7 +61,7 @@ def test_a_decision_about_a_workload_costs_no_more_for_the_pods_that_it_has(spec
 
 
 def test_a_long_judgement_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "TOLD_EVERY", 10)
+    monkeypatch.setattr(judge, "PROGRESS_EVERY", 10)
     told: list[int] = []
-    violations(journal_of(25), told=told.append)
+    violations(journal_of(25), progress=told.append)
     assert told == [10, 20]
