@@ -17,6 +17,7 @@ import yaml
 from extender.cli.main import main
 from extender.model.policies import EXEMPT_LABEL
 from extender.simulator.apiserver.server import ApiServer
+from extender.wire.policies.policy_fields import SPEC_FIELDS
 from tests.builders import Json
 from tests.deploy.policies.examples import TO_COPY
 from tests.policies import expression, node_term, policy_json, requiring
@@ -338,6 +339,12 @@ def test_an_exported_policy_leaves_out_the_pods_of_its_conditions(export: Export
     assert found["name"] == "exclude-podselector"
     assert '"db"' in found["expression"]
     assert '"tier"' in found["expression"]
+
+
+def test_a_field_that_no_expression_is_written_for_is_named(export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("extender.verbs.admit.native.SPEC_FIELDS", {**SPEC_FIELDS, "new": None})
+    found = export.of(policy_json("pool", nodeSelector={"pool": "a"}, when=["Admission"], new="a"))
+    assert (found.code, found.err.split(": ", 2)[2]) == (1, "left out: spec.new: no expression is written for it\n")
 
 
 @pytest.mark.parametrize(("way", "keeps"), [("KeepPod", True), ("Override", False)])

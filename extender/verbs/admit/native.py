@@ -54,6 +54,30 @@ _NOT_SAID: Final = {
 }
 
 
+# What is written below. Every other field is left out by name, a new one too.
+_SAID: Final = frozenset(
+    [
+        "podSelector",
+        "namespaceSelector",
+        "matchConditions",
+        "when",
+        "targets",
+        "priority",
+        "conflictPolicy",
+        "failurePolicy",
+        "mode",
+        "release",
+        "nodeSelector",
+        "nodeName",
+        "tolerations",
+        "topologySpreadConstraints",
+        "schedulerName",
+        "schedulerNames",
+        "schedulingGates",
+    ]
+)
+
+
 @dataclass(frozen=True, slots=True)
 class NativePolicy:
     """The objects (none where CEL can express nothing of the policy); what is left out, with the reason; notes about the rest."""
@@ -73,14 +97,16 @@ def native_policy(policy: Policy, spec: JsonObject, exempt: Exempt) -> NativePol
     """The policy as objects of the API server. ``spec``: the JSON from which the policy was read. O(its size)."""
     unknown = islice(unknown_fields(spec, SPEC_FIELDS, "spec"), _SHOWN)
     draft = _Draft(left_out=[f"{path}: unknown field" for path in unknown])
-    spec = with_known_fields(spec)  # the name of another field is free text, and would become a part of an expression
+    spec = with_known_fields(
+        spec, SPEC_FIELDS
+    )  # the name of another field is free text, and would become a part of an expression
     # 1. Policies that no mutation can stand for. 2. Directive by directive: a mutation, or an entry in `left_out`. 3. Nothing left.
     _behaviour(policy, draft)
     if policy.mode is Mode.AUDIT or Moment.ADMISSION not in policy.when or policy.targets is Targets.TEMPLATES:
         return NativePolicy((), tuple(draft.left_out), ())
-    for name, reason in _NOT_SAID.items():
-        if spec.get(name):
-            draft.left_out.append(f"spec.{name}: {reason}")
+    for name in dict.fromkeys((*_NOT_SAID, *SPEC_FIELDS)):
+        if spec.get(name) and name not in _SAID:
+            draft.left_out.append(f"spec.{name}: {_NOT_SAID.get(name, 'no expression is written for it')}")
     overrides = policy.conflict_policy is ConflictPolicy.OVERRIDE
     _scalars(policy, draft, overrides=overrides)
     _node_selector(policy.directives.node_selector, draft, overrides=overrides)

@@ -62,7 +62,7 @@ def unknown_fields(value: Any, fields: Fields | None, path: str) -> Iterator[str
                 yield f"{path}.{name[:_LONGEST_NAME]}"
 
 
-def with_known_fields(value: Any, fields: Fields | None = SPEC_FIELDS) -> Any:
+def with_known_fields(value: Any, fields: Fields | None) -> Any:
     """A copy of a spec, or of a part of it, that has the fields of the schema alone."""
     if fields is not None and isinstance(value, list):
         return [with_known_fields(item, fields) for item in value]
