@@ -287,6 +287,8 @@ class BodyMemory:
         """Counts a piece of a body. Raises Failure where this body was dropped, or where no other body can be dropped for it."""
         if held.is_dropped:
             raise overloaded("the body was not complete when its memory was needed")
+        # Complete bodies are never dropped: their requests are being decided. This body is not dropped for itself either; it fails, which
+        # its client sees as overloaded.
         held.size += size
         self.size += size
         while self.size > self._most:
@@ -382,6 +384,7 @@ async def read_body(request: web.Request, limit: int, setting: str, bodies: Body
     if (request.content_length or 0) > limit:
         text = f"{setting} ({limit})" if setting else f"{limit} bytes"
         raise Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", f"request body is larger than {text}")
+    # A body of some hundred names mostly comes with the head: then it is read without an await and without a copy.
     content = request.content
     if not content.is_eof():
         return await _read_pieces(request, bodies, held)

@@ -190,7 +190,7 @@ def select_host(search: RequestSearch, pod: Pod, start: int, avoid: str) -> Sequ
     2. nodes with such taints, because TaintToleration has more weight than each of our rules;
     3. ``avoid``.
     """
-    # Three searches at most, each with more nodes. `avoided` may be None though `avoid` is set: it is not requested this time.
+    # Three searches at most, each with more nodes. `avoided` is None where the node was deleted.
     reluctant = _reluctant(search, pod)
     avoided = search.requested.position(avoid) if avoid else None
     excluded = search.excluded

@@ -29,6 +29,7 @@ _A_STEP: Final = 2000  # nodes, for one constraint
 
 def change_a_constraint(incoming: Incoming) -> Steps[list[TriedChange]]:
     """The first field of one constraint that lets the pod pass. O(constraints × nodes), and what a new group costs to count."""
+    # Only constraints of the pod itself: the default constraints of the cluster are no field of the pod.
     signature = incoming.pod.signature
     spread = signature.spread
     if not spread.own or spread.hard_error:

@@ -204,8 +204,8 @@ class _Choice:
         """The first domain by the strategy that holds all pods: of the first key, or a finer one in it. None without any."""
         if not keys:
             return None
-        # The first domain in order that passes four tests: the siblings are there; no other group has it, and its quota is not used
-        # up; the pods fit; a finer domain in it passes the same tests, or the last level is reached.
+        # The first domain in order that passes three tests: the siblings are there; no other group has it, and its quota is not used
+        # up; the pods fit. Then a finer domain in it is taken if one passes the same tests, else the domain itself.
         domains = self._holding_all(keys[0], rooms) if path else rooms
         yield True
         ordered = yield from self._ordered(keys[0], domains, is_first=not path)

@@ -74,8 +74,8 @@ class GroupDryRun:
 
     def in_domain(self, rooms: Mapping[Hashable, Sequence[NodeRoom]]) -> Trials[GroupRemoval | None]:
         """The removal in a domain. None where none helps, disruption budgets forbid it, or the work budget ends. O(pods × dry run)."""
-        # For each pod the best node: no victims if possible, else the victims of the lowest rank that no earlier pod has chosen. `known`
-        # saves dry runs for equal pods; after a choice it is valid for other nodes only, and without rules.
+        # For each pod the best node: without victims if possible, else with victims of the lowest rank. Victims that were chosen for an
+        # earlier pod cost nothing. `known` saves dry runs for equal pods; after a choice it is valid only for other nodes, without rules.
         placed = _Placed()
         known: dict[tuple[Hashable, NodeNumber], tuple[Pod, ...] | None] = {}
         for pod in self._pods:
