@@ -31,6 +31,7 @@ async def read_deployment(connection: Connection, namespace: str) -> Deployment:
 
     ``namespace``: the namespace of the extender. If it is empty, the only namespace of deploy/ that has pods of the extender.
     """
+    # Pods in several namespaces of deploy/ are several installations: without a name none of them is counted as the asked one.
     by_namespace = {
         name: pods
         for name in ([namespace] if namespace else _NAMESPACES)
@@ -62,6 +63,7 @@ async def _guard(connection: Connection) -> str:
     bindings = await _listed(connection, f"{_ADMISSION}ybindings")
     if policies is None or bindings is None:
         return ""
+    # A policy without a binding that denies has no effect, so both are needed.
     ours = {policy["metadata"]["name"] for policy in policies if _limits_pods(policy)}
     if not ours:
         return "policy"

@@ -47,6 +47,8 @@ async def read_policy_facts(connection: Connection, settings: Settings, *, is_he
 
     ``is_here``: the service runs on this machine, so its loopback addresses can be tried.
     """
+    # `get` returns {} for an object that does not exist, and None for one that may not be read. Only the first is a finding here:
+    # a missing permission is a finding of its own.
     get = partial(_read, connection)
     not_served, policies = list[str](), list[PolicyInUse]()
     for watched in watched_kinds(settings):
@@ -91,6 +93,7 @@ async def read_policy_facts(connection: Connection, settings: Settings, *, is_he
         policies=tuple(policies),
         selects_nothing=await _selecting_nothing(get, configurations),
     )
+    # The dry run comes last, and only if nothing found so far explains that the webhook is not reached: its error is less exact.
     is_explained = facts.not_served or facts.no_configuration or facts.untrusted or facts.lost_urls
     if is_explained or len(clients) < len(_CONFIGURATIONS) or not all(facts.services.values()):
         return facts

@@ -75,6 +75,8 @@ class DeletionCosts:
             if pod is None:
                 await self._clock.sleep(_PAUSE_SECONDS)
                 continue
+            # 1. A cost of another client is never changed. 2. A cost that differs from the wanted one is written. 3. The same
+            #    cost is written again only after a wait, which doubles: another client may remove it each time.
             self._has_own |= pod.has_own_cost
             cost = wanted.get(pod.uid, 0)
             if (pod.has_own_cost or not pod.deletion_cost) and pod.deletion_cost != _text(cost):

@@ -228,6 +228,8 @@ class PolicyStatus:
             self._problem = ""
 
     async def _write(self, policy: Policy | InvalidPolicy, matched: int) -> None:
+        # The status is read once and then known: only the leader writes it. A new leader, and an attempt that failed, read it
+        # again.
         key = policy.key
         if key not in self._present:
             obj = await self._store.get_policy(key)

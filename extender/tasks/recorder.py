@@ -222,9 +222,12 @@ class Recorder:
         self._put(change)
 
     def _put(self, entry: Change | _Asked) -> bool:
+        # 1. The queue is full before the first question, as when all pods of a cluster are listed: nothing is lost, because the
+        #    state at the beginning of the next part has all of it. The queue is dropped, and only questions count as dropped.
+        # 2. Full otherwise: from now on records are missing. All further ones are dropped and counted until the next part
+        #    begins, because a replay of changes with a gap would be wrong.
         is_full = len(self._queue) + self._asked_names // _NAMES_OF_A_CHANGE >= MOST_WAITING
         if is_full and not (self._has_gap or self._has_asked):
-            # As when all pods of a cluster are listed: the state that the next part begins with has them.
             self._is_loading = True
             self._queue.clear()
         if self._has_gap or is_full:

@@ -346,6 +346,8 @@ class Reflectors:
 
     def note_listed(self) -> None:
         """Called by each handler after its first list; the last call completes the sync."""
+        # Nodes and namespaces come first: a pod on an unknown node, or in an unknown namespace, would be counted anew when it
+        # appears. `on_synced` comes before `_all` is set, because from then on requests are answered.
         if all(handler.is_listed for handler in self._handlers if handler.name in FOUNDATION):
             self._foundation.set()
         if not self._all.is_set() and all(handler.is_listed for handler in self._handlers):

@@ -65,6 +65,8 @@ class Supervisor:
     async def run(self) -> None:
         """Runs all jobs until ``stop``, then the drain steps, then ends the jobs, the last added first."""
         async with asyncio.TaskGroup() as group:
+            # The jobs run on during the drain: the answers in flight need current counts, and their writes need the writers.
+            # The last job added ends first, because it may use the jobs before it.
             tasks = [group.create_task(self._keep(job), name=job.name) for job in self._jobs]
             await self._stopping.wait()
             for step in self._drain:

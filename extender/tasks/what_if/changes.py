@@ -209,6 +209,10 @@ class _Changes:
 
     def displace(self, displaced: Displaced) -> None:
         """Takes pods from deleted and drained nodes. O(pods there + assumed pods)."""
+        # 1. A drain leaves pods of DaemonSets and mirror pods on the node, as kubectl does.
+        # 2. A pod that was only assumed on the node is pending again.
+        # 3. A pod that no controller makes again elsewhere is gone, and so is every pod with `displaced: gone`.
+        # 4. Any other pod is placed anew, as a pod without the node.
         index = self._index
         for uid, leaving in self._displaced.items():
             pod = index.pods.get(uid)
@@ -275,6 +279,8 @@ class _Changes:
             self._daemons.append(given)
             return
         self._made += given.count
+        # A pod stays if it equals what the template makes. A StatefulSet compares pods of the same name, because each name is
+        # an identity. The pods of any other workload are equal, so any of the earlier pods may stay.
         earlier = self._lasting_pods_of(given)
         by_name = {pod.full_name: pod for pod in earlier} if given.kind == "StatefulSet" else {}
         similar: Iterator[Pod] | None = None
@@ -284,7 +290,7 @@ class _Changes:
             if given.kind == "StatefulSet":
                 like = by_name.get(pod.full_name)
                 like = like if like is not None and _is_made_of(like, pod) else None
-            else:  # the pods of one template are equal
+            else:
                 similar = similar or iter([other for other in earlier if _is_made_of(other, pod)])
                 like = next(similar, None)
             if like is None:
