@@ -20,6 +20,11 @@ NO_CONNECTION: Final = (
 )
 DEFAULT_RETRY_AFTER: Final = 1.0
 LONGEST_RETRY_AFTER: Final = 60.0
+FORBIDDEN_SECONDS: Final = 5.0
+"""For how long a 403 is repeated. An API server that has just started forbids every request until it has read the roles.
+
+That takes it less than a second. A permission that is missing is missing for longer.
+"""
 _BUDGET_CAUSE: Final = "DisruptionBudget"
 _MESSAGE_LENGTH: Final = 500  # proxies answer whole HTML pages
 
@@ -71,6 +76,11 @@ class TooLarge(KubeError):
 
 class BadAccess(KubeError):
     """Raised at start, when the kubeconfig or the service account cannot be read or used."""
+
+
+def is_forbidden(error: KubeError) -> bool:
+    """Whether the error is a 403: the roles forbid the request, or an admission plugin does. O(1)."""
+    return error.status == HTTPStatus.FORBIDDEN
 
 
 def may_be_made(error: KubeError) -> bool:

@@ -96,6 +96,9 @@ class Apiserver(Writer):
         found = self.pods.get((pod.namespace, pod.name))
         return "" if found is None else found.uid
 
+    async def node_of(self, pod: PodRef) -> str:
+        return self._meet("read", pod).node
+
     # -- within ---------------------------------------------------------------------------------------------------
 
     def _end(self, verb: str, pod: PodRef, grace_seconds: int | None) -> None:

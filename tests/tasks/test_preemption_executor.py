@@ -117,7 +117,7 @@ TAKEN_BACK = "condition second DisruptionTarget NotPreempted"
 
 async def test_the_mark_of_a_pod_whose_deletion_is_refused_is_taken_back() -> None:
     scene = Scene()
-    scene.api.fail("delete", "second", Rejected("403", status=403))
+    scene.api.fail("delete", "second", Rejected("422", status=422))
     with pytest.raises(GaveUpError):
         await scene.carry_out()
     assert scene.api.said("condition") == [MARKED, TAKEN_BACK]
@@ -141,8 +141,8 @@ async def test_the_mark_stays_where_the_deletion_may_still_be_carried_out() -> N
 
 async def test_a_mark_that_cannot_be_taken_back_hides_no_failure() -> None:
     scene = Scene()
-    scene.api.fail("delete", "second", Rejected("403 may not", status=403))
-    refused = Rejected("403", status=403)
+    scene.api.fail("delete", "second", Rejected("422 may not", status=422))
+    refused = Rejected("422", status=422)
     scene.api.meanwhile("delete", "second", lambda: scene.api.fail("condition", "second", refused))
     with pytest.raises(GaveUpError, match="may not"):
         await scene.carry_out()
@@ -194,15 +194,54 @@ async def test_a_failure_that_lasts_is_given_up_at_the_deadline(verb: str, name:
 @pytest.mark.parametrize(("verb", "name"), VITAL)
 async def test_what_the_apiserver_rejects_for_good_is_not_tried_again(verb: str, name: str) -> None:
     scene = Scene()
-    scene.api.fail(verb, name, Rejected("403 may not", status=403))
+    scene.api.fail(verb, name, Rejected("422 may not", status=422))
     with pytest.raises(GaveUpError, match="may not"):
         await scene.carry_out()
     assert scene.retrying.retries == 0
 
 
+@pytest.mark.parametrize(("verb", "name"), VITAL)
+async def test_what_an_api_server_forbids_before_it_has_read_the_roles_is_tried_again(verb: str, name: str) -> None:
+    scene = Scene()
+    scene.api.fail(verb, name, *(Rejected("403 no role", status=403) for _ in range(3)))
+    assert await scene.carry_out() == ALL
+    assert scene.retrying.retries == 3
+
+
+@pytest.mark.parametrize(("verb", "name"), VITAL)
+async def test_what_is_forbidden_for_longer_is_given_up_after_a_few_seconds(verb: str, name: str) -> None:
+    scene = Scene()
+    scene.api.fail(verb, name, *(Rejected("403 no role", status=403) for _ in range(100)))
+    begun = scene.clock.time
+    with pytest.raises(GaveUpError, match="no role"):
+        await scene.carry_out()
+    assert 2 < scene.clock.time - begun <= 11  # the mark is taken back for as long again
+
+
+NO_NOMINATION = Rejected("422 may not be set on pods that are already bound", status=422)
+
+
+async def test_a_preemptor_that_is_bound_before_its_nomination_is_written_needs_no_victims() -> None:
+    scene = Scene()
+    bound = msgspec.structs.replace(ASKING, node="n1")
+    scene.api.fail("nominate", "asking", NO_NOMINATION)
+    scene.api.meanwhile("nominate", "asking", lambda: scene.api.pods.update({("default", "asking"): bound}))
+    with pytest.raises(PreemptorNotPendingError):
+        await scene.carry_out()
+    assert scene.api.names() == ["asking", "first", "lower", "second"]
+
+
+async def test_a_nomination_that_is_refused_is_a_failure_where_the_preemptor_cannot_be_read() -> None:
+    scene = Scene()
+    scene.api.fail("nominate", "asking", NO_NOMINATION)
+    scene.api.fail("read", "asking", Unreachable("500"))
+    with pytest.raises(GaveUpError, match="may not"):
+        await scene.carry_out()
+
+
 async def test_for_a_preemptor_that_cannot_be_nominated_no_victim_is_deleted() -> None:
     scene = Scene()
-    scene.api.fail("nominate", "asking", Rejected("403", status=403))
+    scene.api.fail("nominate", "asking", Rejected("422", status=422))
     with pytest.raises(GaveUpError):
         await scene.carry_out()
     assert scene.api.names() == ["asking", "first", "lower", "second"]
@@ -210,13 +249,13 @@ async def test_for_a_preemptor_that_cannot_be_nominated_no_victim_is_deleted() -
 
 async def test_after_a_victim_has_failed_no_other_one_is_begun() -> None:
     scene = Scene()
-    scene.api.fail("delete", "second", Rejected("403", status=403))
+    scene.api.fail("delete", "second", Rejected("422", status=422))
     with pytest.raises(GaveUpError):
         await scene.carry_out()
     assert [line for line in scene.api.effects if "first" in line] == []
 
 
-@pytest.mark.parametrize("error", [Unreachable("500"), Rejected("403", status=403)], ids=["lasting", "rejected"])
+@pytest.mark.parametrize("error", [Unreachable("500"), Rejected("422", status=422)], ids=["lasting", "rejected"])
 async def test_a_lower_nomination_that_cannot_be_cleared_stops_no_preemption(error: KubeError) -> None:
     scene = Scene()
     scene.api.fail("nominate", "lower", error)
@@ -231,7 +270,7 @@ async def test_a_lower_nominated_pod_that_is_gone_needs_no_clearing() -> None:
 async def test_an_event_that_is_lost_is_no_failure() -> None:
     scene = Scene()
     scene.api.fail("event", "first", Unreachable("500"))
-    scene.api.fail("event", "second", Rejected("403", status=403))
+    scene.api.fail("event", "second", Rejected("422", status=422))
     assert await scene.carry_out() == ALL[:6]
     assert scene.recorder.results["failed"] == 2
 

@@ -111,7 +111,7 @@ async def test_a_new_plan_replaces_one_whose_writes_are_done() -> None:
 
 async def test_after_a_failure_the_nomination_is_taken_back_and_the_pod_is_woken() -> None:
     async with scene().running() as s:
-        s.api.fail("delete", "victim", Rejected("403", status=403))
+        s.api.fail("delete", "victim", Rejected("422", status=422))
         s.preempting.submit(plan(ASKING, "n1", VICTIM))
         await s.go()
     assert s.api.said("nominate asking") == ["nominate asking n1", "nominate asking -"]
@@ -122,9 +122,9 @@ async def test_after_a_failure_the_nomination_is_taken_back_and_the_pod_is_woken
 
 async def test_a_nomination_that_cannot_be_taken_back_now_is_taken_back_later() -> None:
     async with scene().running() as s:
-        s.api.fail("delete", "victim", Rejected("403", status=403))
+        s.api.fail("delete", "victim", Rejected("422", status=422))
         s.preempting.submit(plan(ASKING, "n1", VICTIM))
-        s.api.meanwhile("delete", "victim", lambda: s.api.fail("nominate", "asking", Rejected("403", status=403)))
+        s.api.meanwhile("delete", "victim", lambda: s.api.fail("nominate", "asking", Rejected("422", status=422)))
         await s.go()
         assert s.phases() == {"to_requeue": 1}
         await s.pass_time(1.1)
@@ -515,7 +515,7 @@ async def test_room_for_a_group_is_made_without_a_nomination_of_the_pod_at_its_g
 
 async def test_room_for_a_group_is_not_made_where_a_victim_cannot_be_removed() -> None:
     async with scene().running() as s:
-        s.api.fail("delete", "victim", Rejected("403", status=403))
+        s.api.fail("delete", "victim", Rejected("422", status=422))
         assert not await s.preempting.make_room(ASKING, [VICTIM])
         assert not s.shown("victim").terminating
     assert s.counted.told == {"began": 1, "error": 1}

@@ -247,7 +247,7 @@ async def test_a_refusal_that_the_watch_does_not_explain_is_tried_again_after_a_
 async def test_a_violation_is_a_pod_that_was_deleted(*, refused: bool, violations: int) -> None:
     async with scene(0).running() as s:
         if refused:
-            s.api.fail("delete", "victim-0", Rejected("403", status=403))
+            s.api.fail("delete", "victim-0", Rejected("422", status=422))
         s.preempting.submit(plan(ASKING, "n1", *VICTIMS))
         assert s.counted.violations == 0
         await s.go()

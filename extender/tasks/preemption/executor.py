@@ -17,12 +17,22 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from random import Random
 from typing import Final
 
 from extender.index.view import ClusterView
 from extender.kube.effects import ObjectEvent, PodCondition, PodRef
-from extender.kube.errors import Conflict, KubeError, NotFound, OverBudget, Rejected, Throttled
+from extender.kube.errors import (
+    FORBIDDEN_SECONDS,
+    Conflict,
+    KubeError,
+    NotFound,
+    OverBudget,
+    Rejected,
+    Throttled,
+    is_forbidden,
+)
 from extender.kube.timing import Backoff, BackoffOptions, Clock
 from extender.kube.writer import Writer
 from extender.model.objects import Pod
@@ -44,7 +54,8 @@ class RetryingWriter:
     """Retries one write with back-off until a deadline, under a limit that all writes of preemptions share.
 
     A pod that was deleted, or replaced by another pod of the same name, needs no write. Every other failure is retried, except an
-    answer that rejects the request itself, and an eviction that a budget forbids. The call must be idempotent.
+    answer that rejects the request itself, and an eviction that a budget forbids. A 403 is retried for `FORBIDDEN_SECONDS`.
+    The call must be idempotent.
     """
 
     def __init__(
@@ -59,7 +70,7 @@ class RetryingWriter:
 
     async def write(self, pod: PodRef, call: Callable[[], Awaitable[None]], deadline: float) -> bool:
         """True when the write was made, False when the pod no longer exists. Raises ``GaveUpError``."""
-        backoff = Backoff(self._backoff, self._rng)
+        backoff, forbidden_until = Backoff(self._backoff, self._rng), inf
         while True:
             try:
                 async with self._rate_limiter.acquire():
@@ -69,13 +80,26 @@ class RetryingWriter:
             except OverBudget as error:
                 raise ForbiddenByBudgetError(f"{pod.namespace}/{pod.name}: {error}") from error
             except Rejected as error:
-                raise GaveUpError(f"{pod.namespace}/{pod.name}: {error}") from error
+                if not is_forbidden(error):
+                    raise GaveUpError(f"{pod.namespace}/{pod.name}: {error}") from error
+                forbidden_until = min(forbidden_until, self._clock.now() + FORBIDDEN_SECONDS)
+                await self._wait(pod, error, backoff.next(), min(deadline, forbidden_until))
             except KubeError as error:
                 if isinstance(error, Conflict) and await self._is_another(pod):
                     return False
                 await self._wait(pod, error, backoff.next(), deadline)
             else:
                 return True
+
+    async def is_bound(self, pod: PodRef) -> bool:
+        """Whether the pod is bound by now, or deleted. If the read fails the pod counts as pending."""
+        try:
+            async with self._rate_limiter.acquire():
+                return bool(await self._reader.node_of(pod))
+        except NotFound:
+            return True
+        except KubeError:
+            return False
 
     async def _wait(self, pod: PodRef, error: KubeError, seconds: float, deadline: float) -> None:
         """Waits before the next attempt, at least as long as the API server requests; gives up if that is past the deadline."""
@@ -172,10 +196,19 @@ class PreemptionExecutor:
             self._seen.discard(plan.preemptor.uid)
 
     async def nominate(self, plan: PreemptionPlan, deadline: float) -> None:
-        """Nominates the preemptor to the node of the plan."""
+        """Nominates the preemptor to the node of the plan.
+
+        The API server refuses the nomination of a bound pod. The watch may show the binding later than the refusal comes.
+        """
         self._check_still_needed(plan)
         pod = PodRef.of(plan.preemptor)
-        if not await self._retrying.write(pod, lambda: self._writer.nominate(pod, plan.node), deadline):
+        try:
+            is_nominated = await self._retrying.write(pod, lambda: self._writer.nominate(pod, plan.node), deadline)
+        except GaveUpError as error:
+            if isinstance(error.__cause__, Rejected) and await self._retrying.is_bound(pod):
+                raise PreemptorNotPendingError(plan.preemptor.full_name) from error
+            raise
+        if not is_nominated:
             raise PreemptorNotPendingError(plan.preemptor.full_name)
 
     async def release(self, plan: PreemptionPlan, *, requeues: bool = True) -> None:

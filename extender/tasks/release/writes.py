@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from extender.index.claims.reserved import Reservations
 from extender.index.gated import GatedGroups, Placements
 from extender.kube.effects import PodRef
-from extender.kube.errors import Conflict, KubeError, NotFound, Rejected, Throttled
+from extender.kube.errors import FORBIDDEN_SECONDS, Conflict, KubeError, NotFound, Rejected, Throttled, is_forbidden
 from extender.kube.timing import Backoff, BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
 from extender.model.group_placements import MOST_RECORDED, GroupPlacement, PlacementStatus, placement_name
@@ -49,6 +49,7 @@ _LOG = logging.getLogger(__name__)
 
 MOST_TRIES: Final = 5
 _AT_ONCE: Final = 500
+_FORBIDDEN_WAIT: Final = 0.5  # seconds; longer than an API server takes to read the roles, mostly
 
 
 class Result(StrEnum):
@@ -310,7 +311,7 @@ class StepWriter:
         memory.levels, memory.claimed_until = levels, self._clock.now() + self._claim(group.spec, levels)
         pods = [pod.uid for pod in group.waiting][:MOST_RECORDED] if group.spec.counts_domains else None
         try:
-            stands = await self._placements.decide(decision, memory.decision, await self._owner(group), pods)
+            stands = await self._write_decision(group, memory, decision, pods)
         except LeadershipLost:
             raise
         except KubeError as error:
@@ -331,6 +332,19 @@ class StepWriter:
         return GroupStep(
             Do.RELEASE, GroupPhase.DECIDED, WaitReason.DECIDED, f"{counted(group.ready, 'pod')} may go to {where}"
         )
+
+    async def _write_decision(
+        self, group: GroupState, memory: GroupMemory, decision: GroupDecision, pods: Collection[str] | None
+    ) -> GroupDecision:
+        """The decision that stands. A 403 is repeated for `FORBIDDEN_SECONDS`, and the group keeps its room meanwhile."""
+        owner, until = await self._owner(group), self._clock.now() + FORBIDDEN_SECONDS
+        while True:
+            try:
+                return await self._placements.decide(decision, memory.decision, owner, pods)
+            except KubeError as error:
+                if not is_forbidden(error) or self._clock.now() >= until:
+                    raise
+            await self._clock.sleep(_FORBIDDEN_WAIT)
 
     def _claim(self, spec: ReleaseSpec, levels: Sequence[Level]) -> float:
         """The seconds after its decision in which a domain is the group's own although no pod of it runs there."""

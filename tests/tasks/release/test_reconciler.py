@@ -225,6 +225,26 @@ async def test_a_forbidden_patch_is_tried_again_later() -> None:
     assert scene.released() == {"x-1": "a"}
 
 
+@pytest.mark.parametrize(("seconds", "zone"), [(2.0, "a"), (60.0, "b")])
+async def test_a_group_keeps_its_room_while_its_decision_is_forbidden_for_a_few_seconds(
+    seconds: float, zone: str
+) -> None:
+    """As by an API server that has just started. The other group has no other room, and may wait no longer than that."""
+    scene = Scene({"a": 2})
+    scene.create("x", 1, 2)
+    until = scene.clock.time + seconds
+    scene.api.fail = lambda call, name: (
+        Rejected("403 no role", status=403)
+        if call == "create groupplacements" and "x" in name and scene.clock.time < until
+        else None
+    )
+    async with scene.leading():
+        await scene.pass_time(0.1)
+        scene.create("y", 1, 2)
+        await scene.pass_time(20)
+        assert set(scene.released()) == ({"x-1", "x-2"} if zone == "a" else {"y-1", "y-2"})
+
+
 async def test_only_our_gate_is_removed_and_a_foreign_one_is_waited_for() -> None:
     scene = Scene({"a": 4})
     scene.create("x", 1, size=2)
