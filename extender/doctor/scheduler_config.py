@@ -195,16 +195,25 @@ def _path(field: str, leads: str, answers: str) -> Iterator[Finding]:
 
 
 def _is_secure(entry: Extender) -> bool:
-    return _address(entry).scheme == "https" or entry.enable_https
+    """Whether kube-scheduler calls by HTTPS. The scheme alone decides; enableHTTPS sets no scheme."""
+    return _address(entry).scheme == "https"
 
 
 def _connection(entry: Extender) -> Iterator[Finding]:
-    address, secure = _address(entry), _is_secure(entry)
-    if secure and not entry.tls_config.has_ca:
+    # tlsConfig counts with and without enableHTTPS, which only switches the verification off where no CA is set
+    # (makeTransport of kube-scheduler's extender.go).
+    address, secure, tls = _address(entry), _is_secure(entry), entry.tls_config
+    if secure and not tls.has_ca and (entry.enable_https or tls.insecure):
         problem = "https without a CA: kube-scheduler does not verify the extender's certificate, and does not log that"
         yield _error(problem, "set tlsConfig.caFile or caData, and remove insecure")
-    if secure and not entry.enable_https:
-        yield _error("urlPrefix is https but enableHTTPS is not set: tlsConfig is not used", "set enableHTTPS: true")
+    elif secure and not tls.has_ca:
+        problem = (
+            "https without a CA: kube-scheduler verifies the extender's certificate with the CAs of its own machine"
+        )
+        yield _warning(problem, "set tlsConfig.caFile or caData, unless one of these CAs has signed the certificate")
+    if entry.enable_https and not secure:
+        problem = "enableHTTPS is set but urlPrefix is not https: kube-scheduler calls in plain HTTP"
+        yield _warning(problem, "write https:// in urlPrefix, or remove enableHTTPS")
     if not secure and address.hostname and address.hostname not in _LOCAL:
         yield _warning(f"requests go to {address.hostname} in plain HTTP", "set server.tls (`extender certs`)")
     if address.hostname and ".svc" in f"{address.hostname}.":

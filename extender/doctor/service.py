@@ -124,7 +124,7 @@ _GO_FAULTS: Final = (
     ("unknown authority", OTHER_CA),
     ("x509: ", OTHER_NAME),
     ("HTTP response to HTTPS client", Fault("the extender serves plain HTTP", "set server.tls, or http in urlPrefix")),
-    ("malformed HTTP", Fault("the extender serves HTTPS", "set https in urlPrefix, enableHTTPS and tlsConfig")),
+    ("malformed HTTP", Fault("the extender serves HTTPS", "set https in urlPrefix, and set tlsConfig")),
     (
         "connection refused",
         Fault("nothing listens there", "start the extender, or correct the address and port in urlPrefix"),

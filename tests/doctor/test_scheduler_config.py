@@ -111,7 +111,21 @@ def scoring(**changes: Any) -> dict[str, Any]:
             ["error"],
             "extenders[0].tlsConfig.insecure is set beside a CA",
         ),
-        (document(**SECURE | {"enableHTTPS": False}), settings(server=TLS), ["error"], "enableHTTPS is not set"),
+        (
+            document(**SECURE | {"tlsConfig": {"certFile": "/c", "keyFile": "/k"}, "enableHTTPS": False}),
+            settings(server=TLS),
+            ["warning"],
+            "with the CAs of its own machine",
+        ),
+        (
+            document(
+                **SECURE | {"tlsConfig": {"insecure": True, "certFile": "/c", "keyFile": "/k"}, "enableHTTPS": False}
+            ),
+            settings(server=TLS),
+            ["error"],
+            "does not verify",
+        ),
+        (document(enableHTTPS=True), Settings(), ["warning"], "enableHTTPS is set but urlPrefix is not https"),
         (
             document(**SECURE | {"tlsConfig": {"caFile": "/ca.crt"}}),
             settings(server=TLS),
@@ -203,6 +217,7 @@ def test_a_field_that_is_near_to_another_one_is_taken_for_it(field: str, remedy:
     [
         (document(), Settings()),
         (document(**SECURE), settings(server=TLS)),
+        (document(**SECURE | {"enableHTTPS": False}), settings(server=TLS)),
         (document(**SECURE | {"tlsConfig": {"caData": PEM, "certData": PEM}}), settings(server=TLS)),
         (scoring(plugins={}, ignorable=True), settings(mode="augment")),
         (scoring(plugins={}), settings(mode="augment", quota={"enabled": True})),
@@ -218,6 +233,7 @@ def test_a_field_that_is_near_to_another_one_is_taken_for_it(field: str, remedy:
     ids=[
         "offload",
         "https",
+        "https by the scheme of urlPrefix alone",
         "https with certificates inline",
         "augment",
         "augment with quotas",
