@@ -157,7 +157,15 @@ CREATE_EVENT: Final = ApiCall(
     "records events",
 )
 BIND: Final = ApiCall("bind", "", "pods", "binding", "create", "server.paths.bind is set", "binds")
-NODE_OF: Final = ApiCall("node_of", "", "pods", "", "get", "a binding without an answer, or a refused nomination, reads the pod's node", "binds")
+NODE_OF: Final = ApiCall(
+    "node_of",
+    "",
+    "pods",
+    "",
+    "get",
+    "a binding without an answer, or a refused nomination, reads the pod's node",
+    "binds",
+)
 
 _ELECTION: Final = "leaderElection is on"
 LEASE: Final = _kept(
