@@ -9,12 +9,11 @@ import asyncio
 import base64
 import binascii
 import ssl
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import aiohttp
 import orjson
@@ -57,26 +56,17 @@ class Write:
         return Write(self.operation, self.target, obj, self.old)
 
 
-class Review(NamedTuple):
-    """A review that a webhook answered, by the namespace of its object. Times are of the monotonic clock."""
-
-    namespace: str
-    sent: float
-    answered: float
-
-
 class WebhookAdmission:
     """The webhooks of a store. ``services``: the address of each Service, by namespace and name.
 
     ``calls`` counts calls by (webhook, result): answered, denied, failed_open, failed_closed. ``missed_pods``: the
-    `namespace/name` of each pod that was created although a webhook did not answer. ``reviews``: the answered reviews.
+    `namespace/name` of each pod that was created although a webhook did not answer.
     """
 
     def __init__(self, store: Store, faults: Callable[[], Faults]) -> None:
         self.services: dict[tuple[str, str], Address] = {}
         self.calls: Counter[tuple[str, str]] = Counter()
         self.missed_pods: set[str] = set()
-        self.reviews: list[Review] = []
         self._store = store
         self._faults = faults
         self._session: aiohttp.ClientSession | None = None
@@ -170,14 +160,13 @@ class WebhookAdmission:
 
     async def _answer(self, name: str, webhook: JsonObject, write: Write) -> JsonObject:
         """Sends a review and returns its response. Raises _Unanswered."""
-        review, sent = _review(write), time.monotonic()
+        review = _review(write)
         try:
             async with asyncio.timeout(float(webhook.get("timeoutSeconds", _DEFAULT_TIMEOUT))):
                 await self._faults().before_webhook(Call("POST", name, target=write.target))
                 answer = await self._post(webhook["clientConfig"], review)
         except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
             raise _Unanswered(f"{type(error).__name__}: {error}") from None
-        self.reviews.append(Review(write.target.namespace, sent, time.monotonic()))
         response = answer.get("response") if isinstance(answer, dict) else None
         if not isinstance(response, dict) or response.get("uid") != review["request"]["uid"]:
             raise _Unanswered("the answer is no response to this review")

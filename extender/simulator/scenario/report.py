@@ -23,9 +23,9 @@ from extender.simulator.oracle.gangs import GangViolation, Shares, gang_violatio
 from extender.simulator.oracle.journal import JournalDecision
 from extender.simulator.oracle.policies import PolicyOracle, Tally
 from extender.simulator.oracle.quotas import quota_violations
-from extender.simulator.oracle.turns import Turn, gate_turns, overtakings, whole_waits
+from extender.simulator.oracle.turns import Turn, gate_turns, overtakings
 from extender.simulator.oracle.violations import Violation, violations
-from extender.simulator.scenario.language import Amount
+from extender.simulator.scenario.language import Amount, ArriveGroups
 from extender.simulator.scenario.overview import PolicyMoments, PolicyTimeline
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.simulator.scenario.synthetic import chosen
@@ -243,19 +243,15 @@ def _cost(simulated: SimulatedCluster, resident: float) -> Cost:
 
 
 def _overtaken(simulated: SimulatedCluster, others: set[str]) -> Counter[str]:
-    """By pod: how many pods of these namespaces came later and were served earlier, at the gate, in the queue, in the extender."""
-    answers = simulated.loop.answers
-    releases = list(gate_turns(simulated.loop.journal))
+    """By pod: how many pods of these namespaces came later and were served earlier, at the gate and in the queue."""
+    actions = [step.action for step in simulated.play.steps]
+    labels = {action.label for action in actions if isinstance(action, ArriveGroups)}
     queued = [
-        Turn(answer.namespace, answer.uid, answer.queued, answer.requested + answer.seconds) for answer in answers
+        Turn(answer.namespace, answer.uid, answer.queued, answer.requested + answer.seconds)
+        for answer in simulated.loop.answers
     ]
-    asked = [
-        Turn(answer.namespace, answer.uid, answer.requested, answer.requested + answer.seconds) for answer in answers
-    ]
-    reviews = [Turn(review.namespace, "", review.sent, review.answered) for review in simulated.api.admission.reviews]
-    counts = overtakings(releases, releases, others)
-    counts.update(overtakings(whole_waits(queued), queued, others))
-    counts.update(overtakings(asked, reviews, others))
+    counts = overtakings(gate_turns(simulated.loop.journal, labels), others, by_namespace=True)
+    counts.update(overtakings(queued, others))
     return counts
 
 

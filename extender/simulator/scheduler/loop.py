@@ -105,7 +105,7 @@ class FilterCall(NamedTuple):
     """One filter call.
 
     ``seconds``: its duration.
-    ``queued``: when the pod came into the queue, by the monotonic clock.
+    ``queued``: when the pod became active in the queue, by the monotonic clock.
     ``processor``: the processor time of this thread meanwhile. It excludes the simulated API server, the bindings and reports
     of this scheduler and the steps of the scenario, because a real cluster does this work in other processes.
     """
@@ -290,7 +290,7 @@ class SchedulingLoop:
         # 2. The extender failed: the pod waits for its back-off, and its nomination stays.
         # 3. A node was chosen: assumed and bound.
         try:
-            node = await self._choose(pod, queued.since)
+            node = await self._choose(pod, queued.active_since)
         except FitError as outcome:
             self.queue.reject(queued, outcome.plugins, time.monotonic())
             reasons = {rejection.reason for rejection in outcome.rejections.values()}

@@ -44,14 +44,18 @@ def _specified(pod: JsonObject) -> JsonObject:
 
 
 class QueuedPod:
-    """A pending pod and its history in the queue."""
+    """A pending pod and its history in the queue.
 
-    __slots__ = ("attempts", "backoff_until", "is_error", "plugins", "pod", "since", "uid")
+    ``active_since``: since when it is active, or was taken out of its back-off because no pod was.
+    """
+
+    __slots__ = ("active_since", "attempts", "backoff_until", "is_error", "plugins", "pod", "since", "uid")
 
     def __init__(self, pod: JsonObject, now: float) -> None:
         self.pod = pod
         self.uid = uid_of(pod)
         self.since = now
+        self.active_since = now
         self.attempts = 0
         self.plugins: frozenset[str] = frozenset()
         self.backoff_until = 0.0
@@ -116,6 +120,7 @@ class SchedulingQueue:
         for entry in sorted(self._backoff):
             _, ticket, queued = entry
             if not queued.is_error and self._take(queued, ticket):
+                queued.active_since = now
                 return queued
         return None
 
@@ -170,7 +175,7 @@ class SchedulingQueue:
             self._activate(queued, now)
 
     def _activate(self, queued: QueuedPod, now: float) -> None:
-        queued.since = now
+        queued.since = queued.active_since = now
         ticket = self._ticket(queued)
         heapq.heappush(self._active, (-queued.priority, now, ticket, queued))
 
