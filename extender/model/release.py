@@ -24,6 +24,16 @@ MOST_NUMBERS: Final = 16
 MOST_DOMAINS: Final = 64
 MOST_VALUES: Final = 64  # of a domain
 MOST_TOLERATIONS: Final = 16  # of a domain
+TAINTS_OF_KUBERNETES: Final = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+)
+"""What the keys begin with that no domain brings a toleration of: its pods would run on nodes that fail, or of the control plane.
+
+`deploy/base/admission.yaml` holds the extender's account to the same.
+"""
 MOST_RESOURCES: Final = 16  # of a quota
 MOST_PODS_OF_QUOTA: Final = 1_000_000
 ANYWHERE: Final = "*"

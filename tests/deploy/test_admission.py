@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from extender.model.release import MOST_TOLERATIONS, TAINTS_OF_KUBERNETES
 from extender.tasks.preemption.executor import NOT_PREEMPTED, REASON, TARGET
 from extender.tasks.rejected_pods import REQUEUE_ANNOTATION
 from tests.deploy.building import DEPLOY, OVERLAYS, Json, built, of_kind, overlay, overlay_with, rules
@@ -82,6 +83,14 @@ def test_the_policy_names_what_the_code_writes() -> None:
     assert REQUEUE_ANNOTATION.startswith(tuple(prefixes))
     assert f'one.type == "{TARGET}" && ' in text
     assert f'one.status == "True" ? one.reason == "{REASON}" : one.reason == "{NOT_PREEMPTED}"' in text
+
+
+def test_the_policy_bounds_the_tolerations_of_a_release_as_a_scheduling_policy_is_bounded() -> None:
+    variables = policy_of(built(DEPLOY / "base"))["spec"]["variables"]
+    (bound,) = [each["expression"] for each in variables if each["name"] == "boundTolerations"]
+    prefixes = re.findall(r'"([^"]+)"', bound[bound.index("[") : bound.index("]")])
+    assert tuple(prefixes) == TAINTS_OF_KUBERNETES
+    assert f"variables.oldTolerations.size() + {MOST_TOLERATIONS}\n" in bound.replace(" &&", "\n")
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

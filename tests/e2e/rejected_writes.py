@@ -123,6 +123,17 @@ STATUS_WRITES: dict[str, tuple[str, Any]] = {
 RELEASE: JsonObject = {"spec": {"schedulingGates": [{"name": "example.com/quota"}], "nodeSelector": {"zone": "a"}}}
 
 
+TOLERATED: list[JsonObject] = [  # what the API server adds to each pod
+    {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for taint in ("not-ready", "unreachable")
+]
+
+
+def released_with(*tolerations: JsonObject) -> tuple[str, Any]:
+    """A release that brings tolerations."""
+    return MERGE, {"spec": RELEASE["spec"] | {"tolerations": [*TOLERATED, *tolerations]}}
+
+
 POD_WRITES: dict[str, tuple[str, Any]] = {
     "a label": (MERGE, {"metadata": {"labels": {"tier": "front"}}}),
     "a label removed": (MERGE, {"metadata": {"labels": None}}),
@@ -146,6 +157,16 @@ POD_WRITES: dict[str, tuple[str, Any]] = {
     "a narrower affinity of a pod that stays gated": (MERGE, {"spec": {"affinity": IN_A_OR_B}}),
     "a gate of another controller removed": (MERGE, {"spec": {"schedulingGates": [{"name": RELEASE_GATE}]}}),
     "all gates removed": (MERGE, {"spec": {"schedulingGates": None}}),
+    "a toleration of every taint beside a release": released_with({"operator": "Exists"}),
+    "a toleration of a node that is not ready beside a release": released_with(
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}
+    ),
+    "a toleration of the control plane beside a release": released_with(
+        {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
+    ),
+    "seventeen tolerations beside a release": released_with(
+        *({"key": f"pool-{number}", "operator": "Exists"} for number in range(17))
+    ),
     "a label beside a release": (MERGE, RELEASE | {"metadata": {"labels": {"tier": "front"}}}),
     "an image": (STRATEGIC, {"spec": {"containers": [{"name": "main", "image": "other"}]}}),
     "a deadline": (MERGE, {"spec": {"activeDeadlineSeconds": 1}}),

@@ -28,8 +28,10 @@ from tests.e2e.rejected_writes import (
     CALLS,
     IN_A_OR_B,
     MERGE,
+    RELEASE,
     SINCE,
     STRATEGIC,
+    TOLERATED,
     WEB,
     WRITES,
     Held,
@@ -115,6 +117,13 @@ async def test_a_release_into_a_set_of_domains_passes(held: Held) -> None:
     }
     found = await held.api.request("PATCH", pod_path(WEB), body, content_type=STRATEGIC)
     assert found["spec"]["affinity"] == IN_A_OR_B
+
+
+async def test_a_release_brings_tolerations_of_its_domain(held: Held) -> None:
+    spot = {"key": "spot", "operator": "Exists", "effect": "NoSchedule"}
+    body = {"metadata": {"uid": held.ref.uid}, "spec": RELEASE["spec"] | {"tolerations": [*TOLERATED, spot]}}
+    found = await held.api.request("PATCH", pod_path(WEB), body, content_type=MERGE)
+    assert found["spec"]["tolerations"] == [*TOLERATED, spot]
 
 
 # -- what it does not ---------------------------------------------------------------------------------------------

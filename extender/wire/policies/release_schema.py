@@ -16,6 +16,7 @@ from extender.model.release import (
     MOST_TOLERATIONS,
     MOST_VALUES,
     RELEASE_GATE,
+    TAINTS_OF_KUBERNETES,
     Growth,
     OnTimeout,
     ReleaseMode,
@@ -51,6 +52,7 @@ QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$"
 LONGEST_QUANTITY: Final = 24
 _LONGEST_NAME: Final = 100  # of a resource, in an error
 _LONGEST_TIMEOUT: Final = 7 * 24 * 3600.0
+_OWN_TAINT: Final = "must be the key of a taint that is none of Kubernetes' own"
 _TIMEOUT_LIMITS: Final = "must be more than 0 and at most 168h"
 
 
@@ -71,6 +73,15 @@ def _check_brought(found: Problems, tolerations: Any, path: str) -> None:
     check_tolerations(found, tolerations, path)
     if isinstance(tolerations, list) and len(tolerations) > MOST_TOLERATIONS:
         found.too_many(path, len(tolerations), MOST_TOLERATIONS)
+
+
+def _check_brought_by_policy(found: Problems, tolerations: Any, path: str) -> None:
+    _check_brought(found, tolerations, path)
+    for toleration, at in found.objects(tolerations, path):
+        key = toleration.get("key") or ""
+        tolerates_every_taint = not key and toleration.get("operator") == "Exists"
+        if tolerates_every_taint or (isinstance(key, str) and key.startswith(TAINTS_OF_KUBERNETES)):
+            found.invalid(f"{at}.key", key, _OWN_TAINT)
 
 
 def _check_resources(found: Problems, value: Any, path: str) -> None:
@@ -118,6 +129,22 @@ BROUGHT: Final = Field(
     "What pods get when they are released into the domain, such as those for the taint of its nodes.",
     check=_check_brought,
 )
+_TAINTS: Final = ", ".join(f"'{prefix}'" for prefix in TAINTS_OF_KUBERNETES)
+_OF_OWN_TAINT: Final = Rule(
+    "has(self.key) && self.key != ''"
+    f" ? ![{_TAINTS}].exists(prefix, self.key.startsWith(prefix))"
+    " : !has(self.operator) || self.operator != 'Exists'",
+    _OWN_TAINT,
+    ".key",
+)
+# A GroupPlacement, which the extender writes, may hold one from before this rule.
+_BROUGHT_BY_POLICY: Final = replace(
+    BROUGHT,
+    type=Many(
+        replace(TOLERATION, predicates=(*TOLERATION.predicates, predicate(None, _OF_OWN_TAINT))), MOST_TOLERATIONS
+    ),
+    check=_check_brought_by_policy,
+)
 _VALUE: Final = replace(LABEL_VALUE, check=_check_value, may_be_empty=False)
 
 
@@ -139,7 +166,7 @@ DOMAIN: Final = Record(
         ),
         Field("preferred", Many(_VALUE, MOST_VALUES, is_set=True), "Those of the values that pods prefer."),
         Field("quota", _QUOTA, "What released pods of this policy may have in the domain."),
-        BROUGHT,
+        _BROUGHT_BY_POLICY,
         Field("mayGrow", Flag(), "Nodes may be added for pods that wait for room here, see whenNoRoom."),
     ),
     (

@@ -437,6 +437,14 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
         _domains(_domain("a", "b", preferred=["c"])),
         "spec.release.domains[0].preferred",
     ),
+    "release: a domain with a toleration of every taint": (
+        _domains(_domain("a", "b", tolerations=[{"operator": "Exists"}])),
+        "spec.release.domains[0].tolerations[0].key",
+    ),
+    "release: a domain with a toleration of nodes that fail": (
+        _domains(_domain("a", "b", tolerations=[{"key": "node.kubernetes.io/unreachable", "operator": "Exists"}])),
+        "spec.release.domains[0].tolerations[0].key",
+    ),
     "release: a domain with a toleration of nothing": (
         _domains(_domain("a", "b", tolerations=[{"effect": "NoSchedule"}])),
         "spec.release.domains[0].tolerations[0].operator",
