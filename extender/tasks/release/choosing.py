@@ -22,6 +22,7 @@ from extender.model.release import (
     Proposal,
     RejectedDomain,
     Replacement,
+    WhenNoRoom,
 )
 from extender.model.units import counted
 from extender.settings.policies import Release
@@ -33,6 +34,7 @@ from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import Do, GroupState, GroupStep, WaitReason, beyond, coarser_levels, message_of
 from extender.verbs.slots.placing import Trials
 
+_PREEMPTS_NONE: Final = "; pods of lower priority run, and `whenNoRoom: Wait` preempts none of them"
 _MOST_TRIES: Final = 3  # of a proposal
 _PLACED_PER_SECOND: Final = 1e6  # no limit: one proposal after the other
 
@@ -191,6 +193,10 @@ class StepChooser:
             memory.removing = ()
             self._index.reserved.release(group.key)
         is_over = bool(proposal.rejected) and all(rejected.excess for rejected in proposal.rejected)
+        only_waits = group.spec.when_no_room is WhenNoRoom.WAIT and not is_over
+        if only_waits and self._index.view.has_below(group.priority):
+            # No number: it would change with each pod, and each change would be a write for each waiting group.
+            memory.problem += _PREEMPTS_NONE
         return GroupStep(
             Do.WAIT, GroupPhase.DECIDING, WaitReason.QUOTA if is_over else WaitReason.NO_ROOM, memory.problem
         )

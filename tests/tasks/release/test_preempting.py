@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from extender.model.objects import Pod
 from extender.model.release import GroupKey, Level, OnTimeout, Proposal, Slot, WhenNoRoom
 from extender.settings.policies import Release
@@ -72,6 +74,22 @@ async def test_victims_are_removed_once_and_the_group_is_released_when_they_have
         assert set(scene.released("high")) == {"high-0", "high-1"}
         assert scene.released("other") == {}, "the room was kept"
         assert scene.removed == [["low-0", "low-1"]]
+
+
+@pytest.mark.parametrize(("priority", "runs_lower"), [(1000, True), (0, False)])
+async def test_a_group_that_preempts_none_says_that_pods_of_lower_priority_run(
+    priority: int, *, runs_lower: bool
+) -> None:
+    scene = Scene({"a": 2})
+    scene.create("low", 0, 1)
+    async with scene.leading():
+        await scene.pass_time(1)
+        scene.bind()
+        scene.create("waits", 0, 1, priority=priority)
+        await scene.pass_time(10)
+        said = scene.status("waits")["conditions"][0]
+    more = "; pods of lower priority run, and `whenNoRoom: Wait` preempts none of them" if runs_lower else ""
+    assert (said["reason"], said["message"]) == ("NoRoom", f"zone=a holds 0 of 2{more}")
 
 
 async def test_where_a_victim_cannot_be_removed_the_room_is_given_up_and_another_choice_is_made() -> None:
