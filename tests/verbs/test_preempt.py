@@ -11,6 +11,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.nodes.columns import NodeNumber
 from extender.model.objects import Object, Pod
 from extender.model.preemption import PreemptionPlan
+from extender.model.release import GroupKey, Slot
 from extender.settings.configuration import Settings, default_settings
 from extender.verbs.dry_run import DryRun, NodeVictims
 from extender.verbs.preempt import Examination, PreemptionDecision, decide_preemption
@@ -357,6 +358,25 @@ def test_with_constraints_the_seemingly_best_ones_are_tried_until_one_is_as_good
     assert chosen(LONELY, in_the_way) == ("n1", 2)
     for_good = contender("w", on="n0", app="web", priority=IMPORTANT)
     assert chosen(LONELY, for_good) == ("n1", 2)
+
+
+@pytest.mark.parametrize("mode", ["offload", "augment"])
+@pytest.mark.parametrize("does", ["execute", "advise"])
+def test_room_that_victims_leave_for_a_group_is_planned_for_no_other_preemptor_of_its_priority(
+    mode: str, does: str
+) -> None:
+    """The group has its slot while its victim, which is less important than that of the other node, still runs."""
+    member = contender("member", cpu=4000, priority=IMPORTANT, gates=("placement.extender.dev/group",))
+    victims = [contender("a", on="n1", cpu=4000, priority=1), contender("b", on="n2", cpu=4000, priority=2)]
+    held = cluster(stage("n1"), stage("n2"), *victims, member)
+    held.reserved.reserve(GroupKey("default", "policy", "job"), [Slot("uid-member", "n1")], until=60.0)
+    by = settings(mode=mode, preemption={"mode": does})
+    decision = decide_preemption(preempting(LARGE, {"n1": ["uid-a"], "n2": ["uid-b"]}), held.view, by, 0)
+    planned = [decision.plan.node] if decision.plan else [each.node for each in decision.candidates]
+    assert planned == ["n2"]
+    alone = decide_preemption(preempting(LARGE, {"n1": ["uid-a"]}), held.view, by, 0)
+    assert alone.candidates == (() if does == "execute" else [])
+    assert alone.plan is None or alone.plan.node == "n2"
 
 
 # -- Preemption beside pods that are nominated to other nodes: they count there, and only those that go first ------------
