@@ -267,6 +267,11 @@ class FakeWriter(Writer):
         self._note(f"event {event.about.reference()['name']} {event.reason}")
         self.events.append(event)
 
+    def annotated(self, key: str) -> list[str]:
+        """The pods that got the annotation, in order."""
+        lines = [effect.split() for effect in self.effects]
+        return [name for kind, name, what in lines if kind == "annotate" and what.startswith(key)]
+
     def _note(self, effect: str) -> None:
         if self.failures:
             raise self.failures.pop(0)

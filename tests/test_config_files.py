@@ -5,19 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from extender.settings.configuration import Mode, Settings, default_settings, parse_settings
 from extender.verbs.prioritize import has_scores
+from tests.deploy.building import load
 
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 MAPPINGS = {"policies.templates"}
 SCHEDULER_FILES = {"offload": CONFIG / "kube-scheduler-offload.yaml", "augment": CONFIG / "kube-scheduler-augment.yaml"}
-
-
-def load(path: Path) -> Any:
-    """The parsed file."""
-    return yaml.safe_load(path.read_text("utf-8"))
 
 
 def fields_of(kind: type[msgspec.Struct], prefix: str = "") -> set[str]:

@@ -19,7 +19,7 @@ from tests.attack.pulse import Prober
 from tests.cli.serving import OBJECTS, serving
 from tests.e2e.programs import free_ports
 from tests.fakes import PATIENCE
-from tests.server.pki import SCHEDULER, Pki
+from tests.pki import SCHEDULER, Pki
 from tests.server.raw import head_of
 
 _MEBIBYTE = 2**20

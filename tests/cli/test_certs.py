@@ -9,7 +9,7 @@ from cryptography import x509
 from extender.cli.main import main
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Tls
-from tests.server.pki import NOW
+from tests.pki import NOW
 
 MADE = ("ca", "server", "client", "metrics", "admin")
 

@@ -7,7 +7,6 @@ import base64
 import io
 import json
 import shutil
-import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, redirect_stdout
@@ -49,6 +48,7 @@ from tests.cli.doctor_set_up import (
 )
 from tests.cli.group_objects import POLICY, member
 from tests.cli.serving import configuration
+from tests.pki import serving
 from tests.quotas import quota_json
 from tests.server.serving import app_with
 
@@ -100,9 +100,7 @@ async def test_an_expired_certificate_of_the_service_is_told_from_one_of_another
     past = datetime.now(UTC) - timedelta(days=3)
     authority = Authority.make("ca", past, 30)
     pair = authority.issue("server", past, 1, SERVER, ["127.0.0.1"])
-    (tmp_path / "pair").write_bytes(pair.certificate_pem + pair.key_pem)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "pair")
+    context = serving(tmp_path, pair)
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     found = []

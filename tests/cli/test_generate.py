@@ -1,7 +1,6 @@
 """`extender config generate`: a configuration that kube-scheduler takes, that fits ours, and that protects."""
 
 import base64
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,14 @@ import yaml
 from extender.cli.config import CANDIDATES
 from extender.cli.main import main
 from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
-from extender.settings.configuration import API_VERSION, KIND
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.policies.policy_validation import validate
+from tests.cli.serving import configuration
 
 ROOT = Path(__file__).resolve().parents[2]
 TLS = {"certFile": "/etc/tls/tls.crt", "keyFile": "/etc/tls/tls.key"}
 _FILES = {"ca": "ca.crt", "cert": "c.crt", "key": "c.key"}
 TRUST = [part for name, file in _FILES.items() for part in (f"--{name}-file", f"/etc/kubernetes/{file}")]
-
-
-def written(folder: Path, **sections: object) -> str:
-    """A configuration of ours; JSON is YAML."""
-    path = folder / "extender.yaml"
-    path.write_text(json.dumps({"apiVersion": API_VERSION, "kind": KIND, **sections}), "utf-8")
-    return str(path)
 
 
 def generated(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -62,7 +54,7 @@ def test_beside_the_scheduler_it_is_the_file_that_we_ship(mode: str, capsys: pyt
 def test_a_scheduler_that_is_no_pod_of_its_own_account_gets_the_kubeconfig_of_kubeadm_or_the_named_one(
     arguments: list[str], kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = written(tmp_path, server={"tls": TLS})
+    config = configuration(tmp_path, server={"tls": TLS})
     document = generated(capsys, "--config", config, "--layout", *arguments, *TRUST)
     assert document.get("clientConnection", {"kubeconfig": ""}) == {"kubeconfig": kubeconfig}
 
@@ -77,13 +69,13 @@ def test_paths_port_and_time_limit_are_those_of_our_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = {"bindAddress": "127.0.0.1:9000", "requestTimeout": "2500ms", "paths": {"filter": "/v1/filter"}}
-    (stanza,) = generated(capsys, "--config", written(tmp_path, server=server))["extenders"]
+    (stanza,) = generated(capsys, "--config", configuration(tmp_path, server=server))["extenders"]
     assert (stanza["urlPrefix"], stanza["filterVerb"]) == ("http://127.0.0.1:9000", "v1/filter")
     assert stanza["httpTimeout"] == "3s"
 
 
 def test_only_a_plugin_whose_rule_we_decide_is_switched_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = written(tmp_path, rules={"topologySpread": {"enabled": False}})
+    config = configuration(tmp_path, rules={"topologySpread": {"enabled": False}})
     (profile,) = generated(capsys, "--config", config)["profiles"]
     assert profile["plugins"]["multiPoint"]["disabled"] == [{"name": "InterPodAffinity"}]
 
@@ -101,7 +93,7 @@ def test_only_a_plugin_whose_rule_we_decide_is_switched_off(tmp_path: Path, caps
 def test_the_scheduler_does_not_go_on_without_an_extender_that_holds_pods_to_quotas(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], quota: Any, *, ignorable: bool
 ) -> None:
-    document = generated(capsys, "--config", written(tmp_path, mode="augment", quota=quota))
+    document = generated(capsys, "--config", configuration(tmp_path, mode="augment", quota=quota))
     assert document["extenders"][0]["ignorable"] is ignorable
 
 
@@ -118,7 +110,7 @@ def test_the_scheduler_does_not_go_on_without_an_extender_that_holds_pods_to_quo
 def test_the_scheduler_offers_fewer_candidates_only_where_the_extender_chooses_among_all_nodes(
     settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_set: bool
 ) -> None:
-    document = generated(capsys, "--config", written(tmp_path, **settings))
+    document = generated(capsys, "--config", configuration(tmp_path, **settings))
     plugins = [entry["name"] for profile in document.get("profiles", []) for entry in profile.get("pluginConfig", [])]
     assert plugins == (["DefaultPreemption"] if is_set else [])
 
@@ -127,7 +119,7 @@ def test_the_scheduler_offers_fewer_candidates_only_where_the_extender_chooses_a
 def test_bin_packing_is_for_the_pods_too_for_which_the_scheduler_chooses_the_node(
     mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = written(tmp_path, answers={"scoringStrategy": "MostAllocated"}, preemption={"mode": mode})
+    config = configuration(tmp_path, answers={"scoringStrategy": "MostAllocated"}, preemption={"mode": mode})
     (profile,) = generated(capsys, "--config", config)["profiles"]
     arguments = {each["name"]: each["args"] for each in profile["pluginConfig"]}
     assert arguments["NodeResourcesFit"]["scoringStrategy"]["type"] == "MostAllocated"
@@ -137,7 +129,7 @@ def test_bin_packing_is_for_the_pods_too_for_which_the_scheduler_chooses_the_nod
 def test_with_scores_in_tree_scale_the_other_weights_are_multiplied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (profile,) = generated(capsys, "--config", written(tmp_path, answers={"scoreScale": "inTree"}))["profiles"]
+    (profile,) = generated(capsys, "--config", configuration(tmp_path, answers={"scoreScale": "inTree"}))["profiles"]
     assert profile["pluginConfig"][0]["args"] == CANDIDATES
     weights = {entry["name"]: entry["weight"] for entry in profile["plugins"]["multiPoint"]["enabled"]}
     assert (weights["TaintToleration"], weights["NodeAffinity"], weights["ImageLocality"]) == (30, 20, 10)
@@ -155,14 +147,14 @@ def test_with_scores_in_tree_scale_the_other_weights_are_multiplied(
 def test_in_offload_mode_a_small_sample_is_asked_about_if_pods_are_nominated_outside_of_it(
     settings: dict[str, Any], percentage: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = generated(capsys, "--config", written(tmp_path, **settings)).get("percentageOfNodesToScore")
+    found = generated(capsys, "--config", configuration(tmp_path, **settings)).get("percentageOfNodesToScore")
     assert found == percentage
 
 
 def test_https_comes_with_the_authority_and_the_clients_certificate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = written(tmp_path, server={"tls": TLS | {"clientCAFile": "/etc/tls/ca.crt"}})
+    config = configuration(tmp_path, server={"tls": TLS | {"clientCAFile": "/etc/tls/ca.crt"}})
     (stanza,) = generated(capsys, "--config", config, "--layout", "service", *TRUST)["extenders"]
     assert stanza["urlPrefix"] == "https://placement-extender.placement-extender.svc:8888"
     assert stanza["enableHTTPS"] is True
@@ -176,7 +168,7 @@ def test_https_comes_with_the_authority_and_the_clients_certificate(
 def test_files_can_be_put_into_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     authority = tmp_path / "ca.crt"
     authority.write_bytes(b"an authority")
-    config = written(tmp_path, server={"tls": TLS})
+    config = configuration(tmp_path, server={"tls": TLS})
     (stanza,) = generated(capsys, "--config", config, "--ca-file", str(authority), "--embed")["extenders"]
     assert base64.b64decode(stanza["tlsConfig"]["caData"]) == b"an authority"
 
@@ -194,11 +186,11 @@ def test_files_can_be_put_into_the_document(tmp_path: Path, capsys: pytest.Captu
 def test_what_would_not_work_or_not_be_secure_is_rejected(
     server: Any, arguments: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert problem in rejected(capsys, "--config", written(tmp_path, server=server), *arguments)
+    assert problem in rejected(capsys, "--config", configuration(tmp_path, server=server), *arguments)
 
 
 def several(folder: Path, *, count: int = 3, layout: str = "service", **sections: Any) -> tuple[str, ...]:
-    config = written(folder, **({"schedulers": "many", "server": {"tls": TLS}} | sections))
+    config = configuration(folder, **({"schedulers": "many", "server": {"tls": TLS}} | sections))
     return ("--config", config, "--layout", layout, "--schedulers", str(count), *TRUST)
 
 

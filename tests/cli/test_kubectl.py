@@ -34,6 +34,7 @@ from extender.simulator.apiserver.kinds import NAMESPACES as SPACES
 from extender.simulator.apiserver.kinds import PODS, SECRETS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
+from tests.pki import serving
 from tests.programs import tool
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
@@ -324,10 +325,10 @@ async def test_the_certificates_of_the_secret_are_shown_and_that_of_the_service_
     server = authority.issue("service", now, 1, SERVER, ("placement-extender.placement-extender.svc",))
     admin = authority.issue("placement-extender-admin", now, 1, CLIENT)
     files = {"ca.crt": authority.pair.certificate_pem, "tls.crt": admin.certificate_pem, "tls.key": admin.key_pem}
-    for name, content in {**files, "server.crt": server.certificate_pem, "server.key": server.key_pem}.items():
+    for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-    trust = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.crt"))
-    trust.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
+    trust = serving(tmp_path, server)
+    trust.load_verify_locations(tmp_path / "ca.crt")
     trust.verify_mode = ssl.CERT_REQUIRED
     shown: list[str] = []
 

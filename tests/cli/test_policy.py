@@ -19,6 +19,7 @@ from extender.model.policies import EXEMPT_LABEL
 from extender.simulator.apiserver.server import ApiServer
 from extender.wire.policies.policy_fields import SPEC_FIELDS
 from tests.builders import Json
+from tests.cli.printing import Result, called
 from tests.deploy.policies.examples import TO_COPY
 from tests.policies import expression, node_term, policy_json, requiring
 from tests.verbs.admit.reviewing import pod, template_spec, workload
@@ -45,19 +46,6 @@ NAMESPACES = [
 
 
 @dataclass
-class Result:
-    """The exit code and what was printed."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
-
-
-@dataclass
 class Command:
     """The command with files that a test writes."""
 
@@ -76,9 +64,7 @@ class Command:
         return str(path)
 
     def __call__(self, *arguments: str) -> Result:
-        code = main(["policy", "test", *arguments])
-        told = self.capsys.readouterr()
-        return Result(code, told.out, told.err)
+        return called(self.capsys, "policy", "test", *arguments)
 
     def on(self, policies: list[Json], *arguments: str, obj: Json | None = None) -> Result:
         """Run it with these policies and a pod, by default one with the label app=web, and print JSON."""

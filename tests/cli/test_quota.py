@@ -5,42 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from extender.cli.main import main
 from extender.simulator.apiserver.server import ApiServer
 from tests.builders import Json, namespace_json, node_json, pod_json, term, weighted
-
-
-@dataclass
-class Result:
-    """The exit code and what was printed."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
-
+from tests.cli.printing import Result, called
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str) -> Result:
-        code = main(["quota", *arguments])
-        told = capsys.readouterr()
-        return Result(code, told.out, told.err)
-
-    return call
+    return partial(called, capsys, "quota")
 
 
 def of(kind: str, body: Json, version: str = "v1") -> Json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,6 +27,7 @@ from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
 from tests.cli.balancing import Balancer, balancing
 from tests.cli.serving import APART, QUESTION, configuration, serving
 from tests.fakes import PATIENCE
+from tests.server.serving import is_listening
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
 DURATION = 3.0
@@ -122,14 +122,6 @@ async def eventually(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 (other processes)
             await asyncio.sleep(0.02)
-
-
-def is_listening(url: str) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 async def the_ready_one(found: list[Replica]) -> Replica:

@@ -25,7 +25,7 @@ from tests.builders import node_json, pod_json
 from tests.builders import term as builders_term
 from tests.cli.serving import APART, OBJECTS, PENDING, QUESTION, configuration, eventually, line_of, ready, serving
 from tests.fakes import PATIENCE, until
-from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections
+from tests.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections
 from tests.simulator.plain import pod
 
 APART["metadata"]["uid"] = "uid-web-2"

@@ -9,17 +9,13 @@ import pytest
 from extender.simulator.json_objects import JsonObject
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import HINTS_ON_AND_OFF
+from tests.e2e.making_room import priority_class
 from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, namespace, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 WEB = {"app": "web"}
 TEAM_A = {"matchLabels": {"team": "a"}}
-
-
-def priority_class(name: str, value: int) -> JsonObject:
-    """A PriorityClass; the apiserver puts its value into the pods that name it."""
-    return {"kind": "PriorityClass", "apiVersion": "scheduling.k8s.io/v1", "metadata": {"name": name}, "value": value}
 
 
 def low(number: int, where: str = "default", **more: Any) -> JsonObject:

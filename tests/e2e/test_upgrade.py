@@ -26,7 +26,7 @@ from tests.e2e.pod_groups import gangs_of, is_whole, without_placements, zones
 from tests.e2e.policing import with_policies
 from tests.e2e.programs import free_ports
 from tests.e2e.rolled_out_service import DEPLOYMENT, Creating, applied, failed_calls
-from tests.e2e.test_preemption import priority_class
+from tests.e2e.making_room import priority_class
 from tests.e2e.test_rollout import overlay_running
 from tests.e2e.versions import OURS, POLICIES, Round, Version, judge, loaded, serving
 from tests.earlier import NoEarlierVersionError, commit_of, extract

@@ -19,7 +19,7 @@ from extender.kube.errors import BadAccess
 from extender.kube.session import open_session
 from tests.fakes import FakeClock
 from tests.kube.scripted import ScriptedApi, body
-from tests.server.pki import NOW, Pki
+from tests.pki import NOW, Pki
 
 
 def write_kubeconfig(path: Path, server: str, user: dict[str, object], **cluster: object) -> Access:

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.page.browser import Browser, driven, window
-from tests.page.serving import played
+from tests.page.serving import Proxy, behind_prefix, played
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +44,11 @@ async def page(driver: str) -> AsyncIterator[Page]:
     """After every pod of the scenario was tried."""
     async with window(driver) as shown, played() as service:
         yield Page(shown, service.url, service.simulated)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def proxy(page: Page) -> AsyncIterator[Proxy]:
+    """In front of the service."""
+    async with behind_prefix(page.url, "/one") as found:
+        yield found
+        await page.browser.open("about:blank")

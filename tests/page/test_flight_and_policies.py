@@ -6,10 +6,8 @@ The answers are values of the API's model, but for one test whose preemption and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from extender.model.answers.explanations import Value
 from extender.model.answers.pages import (
@@ -26,7 +24,7 @@ from extender.model.answers.pages import (
 from extender.simulator.apiserver.kinds import PODS, POLICY_KINDS, Target
 from tests.fakes import PATIENCE
 from tests.page.conftest import Page
-from tests.page.serving import Proxy, behind_prefix
+from tests.page.serving import Proxy
 from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, pod, term
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -94,14 +92,6 @@ RELEASING = PolicyRow(
     ),
     more_domains=2,
 )
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def proxy(page: Page) -> AsyncIterator[Proxy]:
-    """In front of the service."""
-    async with behind_prefix(page.url, "/one") as found:
-        yield found
-        await page.browser.open("about:blank")
 
 
 async def show(page: Page, proxy: Proxy, view: str, answers: dict[str, Value], *words: str) -> str:

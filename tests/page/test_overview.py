@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from extender.model.answers.pages import Features, Overview
 from extender.model.answers.shadow import RuleFigures, ShadowDifference, ShadowPage
 from tests.page.conftest import Page
-from tests.page.serving import Proxy, behind_prefix
+from tests.page.serving import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -74,14 +71,6 @@ OVERVIEW = Overview(
     resident_bytes=150_000_000,
     shadow=SHADOW,
 )
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def proxy(page: Page) -> AsyncIterator[Proxy]:
-    """In front of the service."""
-    async with behind_prefix(page.url, "/one") as found:
-        yield found
-        await page.browser.open("about:blank")
 
 
 async def test_it_shows_how_many_decisions_were_compared_and_the_last_that_differ(page: Page, proxy: Proxy) -> None:

@@ -1,6 +1,7 @@
 """What the server's tests share: stand-in decisions, a readiness that can be switched, and bodies of requests."""
 
 import asyncio
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -254,3 +255,11 @@ class Decisions:
         if self.problem is not None:
             raise self.problem
         return {**review, "request": None, "response": {"uid": review["request"]["uid"], **self.response}}
+
+
+def is_listening(url: str) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=1).close()
+    except OSError:
+        return False
+    return True

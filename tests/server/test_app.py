@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from http import HTTPStatus
@@ -23,8 +22,8 @@ from extender.server.transport.tls import ServerTls
 from extender.settings.configuration import Settings, parse_settings
 from extender.settings.connections import Clients, Paths, Server
 from tests.fakes import until
-from tests.server.pki import NOW, Pki, new_connections
-from tests.server.serving import BY_NAMES, BY_NODES, POD, Switch, app_with
+from tests.pki import NOW, Pki, new_connections
+from tests.server.serving import BY_NAMES, BY_NODES, POD, Switch, app_with, is_listening
 
 
 async def test_a_free_port_is_found_and_told() -> None:
@@ -54,14 +53,6 @@ async def test_a_request_that_is_still_arriving_when_we_stop_is_answered() -> No
             stopping.set()
             await closing
         assert (await (await question).json())["NodeNames"] == ["node-a", "node-bb"]
-
-
-def is_listening(url: str) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 async def test_an_address_in_use_is_an_error_at_once() -> None:

@@ -25,7 +25,7 @@ from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Paths, Server
 from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult
 from tests.fakes import PATIENCE, until
-from tests.server.pki import Pki
+from tests.pki import Pki
 from tests.server.raw import Sunk, Wire, head_of, whole, wire
 from tests.server.serving import AGREEABLE, BY_NAMES, app_with
 

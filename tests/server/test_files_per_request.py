@@ -16,7 +16,7 @@ from extender.model.units import Address
 from extender.server.app import listening
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Clients, Server
-from tests.server.pki import SCHEDULER, Pki
+from tests.pki import SCHEDULER, Pki
 from tests.server.raw import whole, wire
 from tests.server.serving import BY_NAMES, app_with
 

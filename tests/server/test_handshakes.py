@@ -19,7 +19,7 @@ from extender.server.transport.connection_slots import ConnectionSlot, Connectio
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Server
 from tests.fakes import until
-from tests.server.pki import Pki
+from tests.pki import Pki
 from tests.server.raw import head_of, wire
 from tests.server.serving import app_with
 

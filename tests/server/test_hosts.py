@@ -21,7 +21,7 @@ from extender.server.request_checks import PeerCertificate, names_in
 from extender.server.transport.tls import ServerTls
 from extender.server.v1.operations import OPERATIONS
 from extender.settings.connections import Clients, Paths, Server
-from tests.server.pki import NOW, Pki, new_connections
+from tests.pki import NOW, Pki, new_connections
 from tests.server.serving import AGREEABLE, BY_NAMES, POD, WhatIfAnswering, app_with
 
 PATHS: Final = (

@@ -23,7 +23,7 @@ from extender.server.transport.tls import ServerTls, TlsError, WebhookTls, _as_f
 from extender.settings.connections import Server, Tls
 from extender.settings.policies import Webhook
 from extender.telemetry.metrics import Metrics
-from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections, shown
+from tests.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections, shown
 from tests.server.serving import BY_NAMES, Decisions, Switch, app_with
 
 SERVICE = "placement-extender.kube-system.svc"

@@ -19,7 +19,7 @@ from extender.server.app import listening
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Server
 from tests.fakes import FakeClock, until
-from tests.server.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections, shown
+from tests.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections, shown
 from tests.server.serving import BY_NAMES, app_with
 
 

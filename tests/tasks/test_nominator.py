@@ -110,8 +110,7 @@ class Scene:
         return self.index.namespaces.changes, self.index.workloads.changes, self.index.assumed.unconfirmed
 
     def requeued(self) -> list[str]:
-        lines = [effect.split() for effect in self.writer.effects]
-        return [name for kind, name, what in lines if kind == "annotate" and what.startswith(REQUEUE_ANNOTATION)]
+        return self.writer.annotated(REQUEUE_ANNOTATION)
 
     def ask(self, name: str, spec: JsonObject, *nodes: str) -> FilterResult:
         """Asks about a pending pod, which the watch shows from now on at the latest."""

@@ -72,8 +72,7 @@ class Scene:
 
     def requeued(self) -> list[str]:
         """The pods whose annotation was patched, in order."""
-        lines = [effect.split() for effect in self.writer.effects]
-        return [name for kind, name, what in lines if kind == "annotate" and what.startswith(REQUEUE_ANNOTATION)]
+        return self.writer.annotated(REQUEUE_ANNOTATION)
 
     @property
     def rounds(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from extender.certificates.authority import SERVER, Authority
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, PODS, VALIDATING_WEBHOOKS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
+from tests.pki import serving
 from tests.simulator.client import NAMESPACES, Client
 from tests.simulator.plain import namespace, pod
 from tests.simulator.webhook import Webhook, configuration, entry, patching, webhook
@@ -232,17 +232,13 @@ async def test_a_service_is_called_by_its_name_and_trusted_by_the_bundle(
     now = datetime.now(UTC)
     authority, other = Authority.make("one", now, 1), Authority.make("two", now, 1)
     pair = authority.issue("webhook", now, 1, SERVER, ["webhook.ours.svc"])
-    path = tmp_path / "tls.pem"
-    path.write_bytes(pair.certificate_pem + pair.key_pem)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(path)
 
     def trusting(*authorities: Authority) -> JsonObject:
         bundle = b"".join(each.pair.certificate_pem for each in authorities)
         found = entry(None)
         return {**found, "clientConfig": {**found["clientConfig"], "caBundle": base64.b64encode(bundle).decode()}}
 
-    async with webhook(tls=tls) as found:
+    async with webhook(tls=serving(tmp_path, pair)) as found:
         register(api, trusting(other))
         assert (await client.post(DEFAULT, pod("a")))[0] == 500, "the service has no known address"
         api.admission.services["ours", "webhook"] = ("127.0.0.1", int(found.url.rpartition(":")[2].strip("/")))

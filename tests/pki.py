@@ -67,6 +67,15 @@ class Pki:
         return "".join(found.pair.certificate_pem.decode() for found in authorities or (self.authority,))
 
 
+def serving(folder: Path, pair: Pair) -> ssl.SSLContext:
+    """What a server shows."""
+    path = folder / "serving.pem"
+    path.write_bytes(pair.certificate_pem + pair.key_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return context
+
+
 def new_connections(context: ssl.SSLContext) -> aiohttp.ClientSession:
     """A session that makes a connection, and so a handshake, for every request."""
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context, force_close=True))
