@@ -24,6 +24,7 @@ OBJECTS = [
     pod("web-1", on="node-a", labels={"app": "web"}),
 ]
 APART = pod("web-2", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web")))
+APART["metadata"]["uid"] = "uid-web-2"
 PENDING = [*OBJECTS, APART]  # the pod of the question stands in the scheduler's queue
 QUESTION = {"Pod": APART, "NodeNames": ["node-a", "node-b"]}
 ANNOUNCED = re.compile(r'answering url="(https?://[^"]+)"')

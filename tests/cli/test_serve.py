@@ -23,12 +23,10 @@ from extender.cli.serve import warn_of_unreadable
 from extender.simulator.apiserver.server import ApiServer
 from tests.builders import node_json, pod_json
 from tests.builders import term as builders_term
-from tests.cli.serving import APART, OBJECTS, PENDING, QUESTION, configuration, eventually, line_of, ready, serving
+from tests.cli.serving import OBJECTS, PENDING, QUESTION, configuration, eventually, line_of, ready, serving
 from tests.fakes import PATIENCE, until
 from tests.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections
 from tests.simulator.plain import pod
-
-APART["metadata"]["uid"] = "uid-web-2"
 
 
 async def ask(url: str, question: object = QUESTION) -> Any:

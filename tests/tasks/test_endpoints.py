@@ -110,10 +110,10 @@ async def test_a_call_waits_until_this_replica_leads_and_no_longer_than_its_pati
 async def test_calls_that_wait_share_their_looks() -> None:
     stand = Stand()
     assert await stand.other._write()
-    before = stand.api.count("get endpointslices")
+    before = stand.api.count("get secrets")
     stand.clock.step = 0.0
     assert await asyncio.gather(*(stand.one._look() for _ in range(50))) == [True] * 50
-    assert stand.api.count("get endpointslices") == before + 1
+    assert stand.api.count("get secrets") == before + 1
 
 
 async def test_the_handover_is_complete_once_every_node_has_learned_of_the_next_leader() -> None:

@@ -44,7 +44,6 @@ STATEFUL_SETS = ServedKind("statefulsets", "StatefulSet", "apps", zero=_SPEC_AND
 CORE_EVENTS = ServedKind("events", "Event", has_status=False)
 EVENTS = ServedKind("events", "Event", "events.k8s.io", has_status=False)
 LEASES = ServedKind("leases", "Lease", "coordination.k8s.io", has_status=False, zero={"spec": {}})
-ENDPOINT_SLICES = ServedKind("endpointslices", "EndpointSlice", "discovery.k8s.io", has_status=False)
 DISRUPTION_BUDGETS = ServedKind("poddisruptionbudgets", "PodDisruptionBudget", "policy", zero=_SPEC_AND_STATUS)
 PRIORITY_CLASSES = ServedKind(
     "priorityclasses", "PriorityClass", "scheduling.k8s.io", namespaced=False, has_status=False, zero={"value": 0}
@@ -91,7 +90,6 @@ KINDS = (
     CORE_EVENTS,
     EVENTS,
     LEASES,
-    ENDPOINT_SLICES,
     DISRUPTION_BUDGETS,
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
