@@ -22,11 +22,11 @@ from tests.deploy.policies.examples import policy
 from tests.e2e import controllers
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import CONFIG, scheduler_document
+from tests.e2e.making_room import priority_class
 from tests.e2e.pod_groups import gangs_of, is_whole, without_placements, zones
 from tests.e2e.policing import with_policies
 from tests.e2e.programs import free_ports
 from tests.e2e.rolled_out_service import DEPLOYMENT, Creating, applied, failed_calls
-from tests.e2e.making_room import priority_class
 from tests.e2e.test_rollout import overlay_running
 from tests.e2e.versions import OURS, POLICIES, Round, Version, judge, loaded, serving
 from tests.earlier import NoEarlierVersionError, commit_of, extract
