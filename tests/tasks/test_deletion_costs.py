@@ -2,63 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import orjson
 import pytest
 from msgspec.structs import replace
 
-from extender.index.cluster import ClusterIndex
-from extender.kube.effects import PodRef
 from extender.model.bounded import at_once
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import DELETION_COST as COST
 from extender.model.objects import DELETION_COST_MARK as MARK
-from extender.model.policies import Policy, PolicyObject
+from extender.model.policies import PolicyObject
 from extender.tasks import deletion_costs as deletion_cost_task
-from extender.tasks.deletion_costs import ROUND_SECONDS, WRITES_PER_SECOND, DeletionCosts
+from extender.tasks.deletion_costs import ROUND_SECONDS, WRITES_PER_SECOND
 from extender.verbs import deletion_costs
 from extender.verbs.deletion_costs import wanted_costs
-from extender.wire.objects import kinds
-from tests.builders import Json, index_of, node, pod_json, settings, spread
-from tests.fakes import FakeClock
+from tests.builders import Json, node, settings
 from tests.policies import policy
+from tests.tasks.deletion_cost_scene import Scene, replica
 
 FULLEST: Json = {"spread": [{"topologyKey": ZONE, "deletionCost": "Fullest"}]}
-
-
-def replica(name: str, zone: str, namespace: str = "default", costs: Json | None = None, **more: Any) -> Json:
-    body = pod_json(
-        name,
-        on=f"n{zone}",
-        namespace=namespace,
-        app="web",
-        owner=("ReplicaSet", "web"),
-        spreads=[spread("zone", app="web")],
-        **more,
-    )
-    body["metadata"]["annotations"] = costs or {}
-    return body
-
-
-class Scene:
-    """Zones a and b, pods of ReplicaSets, and a task whose writes the watch shows at once."""
-
-    def __init__(self, *policies: Policy) -> None:
-        self.index: ClusterIndex = index_of(*map(PolicyObject, policies), node("na", zone="a"), node("nb", zone="b"))
-        self.clock = FakeClock()
-        self.written: list[tuple[str, str | None]] = []
-        enabled = settings(policies={"enabled": True})
-        self.task = DeletionCosts(self.index, enabled, self.write, self.clock, lambda: True)
-
-    def put(self, *bodies: Json) -> None:
-        for body in bodies:
-            self.index.upsert(kinds.PODS.decode_object(orjson.dumps(body)))
-
-    async def write(self, pod: PodRef, cost: str | None) -> None:
-        self.written.append((f"{pod.namespace}/{pod.name}", cost))
-        found = self.index.pods[pod.uid]
-        self.index.upsert(replace(found, deletion_cost=cost or "", has_own_cost=cost is not None))
 
 
 async def test_the_fullest_domain_is_written_first_and_nothing_twice() -> None:

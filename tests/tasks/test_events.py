@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
 from extender.kube.effects import ObjectEvent, PodRef, PolicyRef
-from extender.kube.errors import Rejected, Unreachable
+from extender.kube.errors import Unreachable
 from extender.model.answers.explanations import ConstraintState, Explanation, TermReach
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import GROUP, PolicyKey
-from extender.settings.configuration import Settings
-from extender.tasks.browse_service import ExplainService
-from extender.tasks.events import EventLimit, EventRecorder, missed_admission
-from extender.tasks.fair_queue import RateLimiter
+from extender.tasks.events import EventLimit, missed_admission
 from extender.tasks.policy_status import condition_events
-from extender.tasks.rejected_pods import RejectedPodWriter
 from extender.tasks.rejection_events import (
     AT_ONCE,
     LOOK_AGAIN_SECONDS,
@@ -30,54 +23,15 @@ from extender.tasks.rejection_events import (
     REFILL_SECONDS,
     REPEATED_AFTER_SECONDS,
     SETTLED_SECONDS,
-    RejectionEvents,
 )
-from tests.builders import asking, index_of, node, pod, pod_json, term
-from tests.fakes import FakeClock, FakeWriter, running, until
+from tests.builders import pod
+from tests.fakes import until
+from tests.tasks.event_scene import APART, NOON, Json, Scene, Stage, event, status
 
-Json = dict[str, Any]
-NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ONE = PolicyKey(GROUP, "default", "one")
 ZONAL = PolicyKey(GROUP, "default", "zonal")
 LIMIT = EventLimit(at_once=20, refill=2.0, repeated_after=600.0)
 NOTHING = {"written": 0, "failed": 0, "suppressed": 0}
-
-
-def event(name: str, kind: str = "Warning", reason: str = "Preempted", namespace: str = "default") -> ObjectEvent:
-    return ObjectEvent(PodRef(namespace, name, f"uid-{name}"), kind, reason, "Preempting", "text", NOON)
-
-
-class Stage:
-    """An API server that takes events down, and the rate of other writes. ``is_held``: no write ends. ``refuses``: one of them."""
-
-    def __init__(
-        self, refuses: str = "", most_waiting: int = 10, at_once: int = 8, limit: EventLimit | None = None
-    ) -> None:
-        self.clock = FakeClock()
-        self.names: list[str] = []
-        self.notes: list[str] = []
-        self.is_held = False
-        self._refuses = refuses
-        self.rate_limiter = RateLimiter(self.clock, 4, 1e6)
-        self.recorder = EventRecorder(self.create, self.clock, limit, self.rate_limiter, most_waiting, at_once)
-
-    async def create(self, event: ObjectEvent) -> None:
-        if event.about.reference()["name"] == self._refuses:
-            raise Rejected("403", status=403)
-        self.names.append(event.about.reference()["name"])
-        self.notes.append(event.note)
-        if self.is_held:
-            await asyncio.Event().wait()
-
-    @property
-    def lost(self) -> int:
-        return self.recorder.results["failed"] + self.recorder.results["suppressed"]
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Events are written until the block is left."""
-        async with running(self.recorder.run):
-            yield
 
 
 async def test_events_are_reported_in_order_and_a_rejected_one_is_lost() -> None:
@@ -233,15 +187,6 @@ async def test_an_api_server_that_does_not_answer_holds_up_no_more_than_the_queu
 # -- what events say ----------------------------------------------------------------------------------------------------
 
 
-def status(*, valid: bool = True, conflicts: int = 0, message: str = "text", pods: int = 3) -> Json:
-    found = [{"policy": "other", "field": f"spec.field{each}", "message": "differs"} for each in range(conflicts)]
-    conditions = [
-        {"type": "Valid", "status": str(valid), "message": message},
-        {"type": "Conflicting", "status": str(bool(conflicts)), "message": ""},
-    ]
-    return {"matchedPods": pods, "conditions": conditions, "conflicts": found}
-
-
 APPLIED = ("Normal", "Applied", "the policy is valid; it selects 3 pods")
 APPLIED_TO_ONE = ("Normal", "Applied", "the policy is valid; it selects 1 pod")
 INVALID = ("Warning", "Invalid", "the policy is not applied: text")
@@ -309,47 +254,9 @@ def test_a_long_list_of_policies_is_cut() -> None:
 
 # -- Events on rejected pods: what they say, whom they are about, and how many there are -------------------------------
 
-APART: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
 NOTE = (
     "pod anti-affinity by kubernetes.io/hostname with pods app=web: n1: 1 counted, 0 would pass (because of default/on)"
 )
-
-
-class Scene:
-    """One node with a web pod, and the events, on a clock that only sleeping moves."""
-
-    def __init__(self, also: Callable[[Explanation], Explanation] = lambda found: found) -> None:
-        """``also`` is applied to each explanation."""
-        self.index = index_of(node("n1", allocatable={"pods": "99"}), pod("on", on="n1", app="web"))
-        self.clock, self.api = FakeClock(), FakeWriter()
-        view = self.index.view
-        nodes = self.index.assumed.held
-        explainer = ExplainService(view, Settings(), self.clock, lambda uid: nodes[uid].nodes if uid in nodes else ())
-        shared = RejectedPodWriter(self.index, self.api, lambda _: ("", False))
-
-        async def explain(uid: str) -> Explanation:
-            return also(await explainer.rejection(uid))
-
-        self.events = RejectionEvents(shared, self.api, explain, self.clock, lambda: NOON)
-
-    def reject(self, name: str, namespace: str = "default") -> None:
-        """The filter has rejected the pod on the only node."""
-        fields = {**APART, "namespace": namespace}
-        if f"uid-{name}" not in self.index.pods:
-            self.index.upsert(pod(name, **fields))
-        self.events.consider(asking(pod_json(name, **fields), "n1"))
-
-    @property
-    def total(self) -> int:
-        """How many pods have been dealt with."""
-        return self.events.results.total()
-
-    @property
-    def told(self) -> dict[str, int]:
-        return {result: count for result, count in self.events.results.items() if count}
-
-    def leading(self) -> AbstractAsyncContextManager[None]:
-        return running(self.events.run)
 
 
 async def test_an_event_tells_what_rejects_the_pod() -> None:

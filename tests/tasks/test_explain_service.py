@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from datetime import UTC, datetime
 
 import pytest
 from msgspec import structs
 
 from extender.index.audit import audit
-from extender.index.cluster import ClusterIndex
 from extender.model.answers.explanations import HeldGroup, NoAnswerCause, NotExplained
 from extender.model.answers.pages import PageOf, TopologyQuestion
 from extender.model.constraints.labels import ZONE
@@ -20,33 +19,17 @@ from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, PolicyKey, Poli
 from extender.model.preemption import PreemptionPlan
 from extender.model.release import RELEASE_GATE, GroupKey, GroupPhase, GroupSize, Level
 from extender.settings.configuration import Settings
-from extender.settings.policies import Exemptions, Policies
 from extender.tasks import browse_service
-from extender.tasks.browse_service import MOST_EXPLANATIONS, MOST_PAGES, BrowseService, ExplainService, overview_of
+from extender.tasks.browse_service import MOST_EXPLANATIONS, MOST_PAGES, ExplainService, overview_of
 from extender.tasks.index_upkeep import EVERY_SECONDS, FIGURE_PAUSE_SECONDS, SlicedFigure
 from extender.tasks.preemption.manager import PreemptionPhase, PreemptionRecord
 from extender.tasks.sliced_work import Places, SlicedWork, Traffic
-from tests.builders import index_of, namespace, node, pod, spread, term
+from tests.builders import index_of, node, pod, spread, term
 from tests.contenders import contender
 from tests.fakes import FakeClock, until
 from tests.gangs import gated, release_policy
 from tests.policies import policy
-
-APART = term("zone", app="web")
-
-
-def cluster(nodes: int = 2) -> ClusterIndex:
-    """Nodes in two zones with a web pod each, and a web pod that must be alone in its zone."""
-    index = index_of(*(node(f"n{at}", zone=f"z{at % 2}", allocatable={"cpu": "4", "pods": "9"}) for at in range(nodes)))
-    for at in range(nodes):
-        index.upsert(pod(f"on-n{at}", on=f"n{at}", app="web"))
-    index.upsert(pod("asking", app="web", apart=[APART]))
-    return index
-
-
-def service(index: ClusterIndex, clock: FakeClock | None = None) -> ExplainService:
-    nodes = {uid: assumed.nodes for uid, assumed in index.assumed.held.items()}
-    return ExplainService(index.view, Settings(), clock or FakeClock(), lambda uid: nodes.get(uid, ()))
+from tests.tasks.explaining import APART, browsed_cluster, browsing, cluster, counted, failing, refusing, service, steps
 
 
 async def test_a_pending_pod_is_explained_by_its_name() -> None:
@@ -129,31 +112,6 @@ async def test_a_client_that_goes_away_gives_its_turn_to_the_next() -> None:
 
 
 # -- Work for people is done in slices, counted by what became of it, and gives way to requests of the scheduler -------
-
-Steps = Generator[None, None, list[str]]
-
-
-def steps(done: list[str], count: int = 3) -> Steps:
-    """Work that notes each of its steps."""
-    for _ in range(count):
-        done.append("step")
-        yield
-    return done
-
-
-def refusing() -> Steps:
-    """Work that finds that there is no such pod."""
-    yield
-    raise NotExplained(NoAnswerCause.UNKNOWN, "pod a/b is not known")
-
-
-def failing() -> Steps:
-    yield
-    raise ZeroDivisionError
-
-
-def counted(work: SlicedWork) -> dict[tuple[str, str], int]:
-    return {key: count for key, count in work.outcomes.items() if count}
 
 
 async def test_what_becomes_of_work_is_counted_and_so_is_the_time_of_its_slices() -> None:
@@ -270,37 +228,7 @@ async def test_rounds_that_take_long_are_rare() -> None:
 
 # -- Pages of the cluster: in slices between other work, few at a time, and with what other parts know -----------------
 
-NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 ZONES = TopologyQuestion("topology.kubernetes.io/zone", PageOf())
-
-
-def browsed_cluster(nodes: int = 2) -> ClusterIndex:
-    return index_of(
-        namespace("default"),
-        *(node(f"n{at}", zone=f"z{at % 2}") for at in range(nodes)),
-        pod("placed", on="n0"),
-        pod("waits"),
-        pod("passed"),
-        pod("held", gates=["example.com/quota"]),
-        pod("leaving", terminating=True),
-    )
-
-
-def browsing(
-    index: ClusterIndex,
-    clock: FakeClock | None = None,
-    preemptions: Sequence[PreemptionRecord] = (),
-    work: SlicedWork | None = None,
-) -> BrowseService:
-    clock = clock or FakeClock()
-    return BrowseService(
-        index,
-        Settings(policies=Policies(exemptions=Exemptions(label_in=("default",)))),
-        work or SlicedWork(clock),
-        clock,
-        lambda: NOW,
-        lambda: preemptions,
-    )
 
 
 async def test_figures_count_each_pod_in_its_state() -> None:

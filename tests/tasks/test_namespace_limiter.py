@@ -7,37 +7,9 @@ import asyncio
 import pytest
 
 from extender.model.bounded import Steps
-from extender.tasks.fair_queue import RateLimiter, in_turns, turns_of_work
+from extender.tasks.fair_queue import RateLimiter, in_turns
 from tests.fakes import FakeClock, until
-
-
-class Writes:
-    """Notes which holder writes, in order and with the time; every write ends when ``hold`` is set."""
-
-    def __init__(self, at_once: int, per_second: float = 10.0) -> None:
-        self.clock = FakeClock()
-        self.limiter = RateLimiter(self.clock, at_once, per_second)
-        self.begun: list[tuple[str, float]] = []
-        self.under_way = 0
-        self.most = 0
-        self.hold = asyncio.Event()
-        self.hold.set()
-
-    async def write(self, namespace: str) -> None:
-        async with self.limiter.acquire(namespace):
-            self.under_way += 1
-            self.most = max(self.most, self.under_way)
-            self.begun.append((namespace, self.clock.time))
-            await self.hold.wait()
-            await asyncio.sleep(0)
-            self.under_way -= 1
-
-    async def all(self, *namespaces: str) -> str:
-        await asyncio.gather(*map(self.write, namespaces))
-        return "".join(namespace for namespace, _ in self.begun)
-
-    def seconds(self) -> list[float]:
-        return [round(at - self.begun[0][1], 6) for _, at in self.begun]
+from tests.tasks.namespace_writes import Work, Writes, taken
 
 
 async def test_after_a_burst_writes_come_at_the_given_rate_and_only_so_many_at_once() -> None:
@@ -121,15 +93,6 @@ async def test_it_is_busy_while_a_place_is_held_or_waited_for() -> None:
 # -- The pace of writes: a burst, then one after the other -------------------------------------------------------------
 
 
-async def taken(rate_limiter: RateLimiter, clock: FakeClock, times: int) -> list[float]:
-    """When each turn began, in seconds since the first."""
-    begun = []
-    for _ in range(times):
-        async with rate_limiter.acquire():
-            begun.append(clock.time)
-    return [round(at - begun[0], 6) for at in begun]
-
-
 async def test_after_a_burst_turns_come_at_the_given_rate() -> None:
     clock = FakeClock()
     rate_limiter = RateLimiter(clock, 2, 10.0)
@@ -146,24 +109,6 @@ async def test_time_that_passes_unused_gives_another_burst_and_no_more() -> None
 
 
 # -- Work in turns: one step in an iteration of the event loop ---------------------------------------------------------
-
-
-class Work:
-    """Notes which namespace has taken a step."""
-
-    def __init__(self) -> None:
-        self.turns = turns_of_work(FakeClock())
-        self.done: list[str] = []
-
-    def steps(self, namespace: str, count: int) -> Steps[str]:
-        for number in range(count):
-            self.done.append(namespace)
-            if number < count - 1:
-                yield
-        return namespace
-
-    def start(self, namespace: str, count: int = 1) -> asyncio.Task[str]:
-        return asyncio.create_task(in_turns(self.steps(namespace, count), self.turns, namespace))
 
 
 async def test_work_of_one_namespace_comes_before_the_second_work_of_another() -> None:

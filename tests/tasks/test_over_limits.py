@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import msgspec
-import orjson
 import pytest
 
-from extender.model.objects import Excess, Node, Object, Pod, PodSignature
+from extender.model.objects import Node, PodSignature
 from extender.model.policies import GROUP, PolicyKey
-from extender.tasks.reflectors import InjectedPods, OverLimits
+from extender.tasks.reflectors import OverLimits
 from tests.fakes import FakeClock, FakeIndex
+from tests.tasks.over_limits_scene import Scene, above, counted, limited_pod, recorded_pod, told
 
 PLAIN = PodSignature("team-a")
-
-
-def above(limit: str = "affinityTerms") -> PodSignature:
-    return PodSignature("team-a", excess=Excess(limit, f"too many, limits.{limit} is 1"))
-
-
-def limited_pod(number: int, signature: PodSignature) -> Pod:
-    return Pod(f"uid-{number}", f"pod-{number}", signature)
-
-
-def counted(found: OverLimits) -> dict[str, int]:
-    return {limit: pods for limit, pods in found.counts().items() if pods}
-
-
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
-    return [(record.message, vars(record)["pod"], vars(record)["limit"]) for record in caplog.records]
 
 
 def test_what_comes_is_passed_on() -> None:
@@ -86,37 +70,6 @@ def test_of_many_signatures_the_first_are_logged(caplog: pytest.LogCaptureFixtur
 
 OURS = PolicyKey(GROUP, "shop", "apart")
 WIDE = PolicyKey(GROUP, "", "zones")
-
-
-class Index:
-    """Knows the UIDs of pods."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, Object] = {}
-
-    def upsert(self, obj: Object) -> bool:
-        self.known[obj.key] = obj
-        return True
-
-    def delete(self, obj: Object) -> bool:
-        return self.known.pop(obj.key, None) is not None
-
-
-class Scene:
-    """What is told of pods."""
-
-    def __init__(self) -> None:
-        self.index = Index()
-        self.pods = InjectedPods(self.index, self.index.known)
-        self.told: list[tuple[str, tuple[PolicyKey, ...]]] = []
-        self.pods.on_injected = lambda signature, policies: self.told.append((signature.namespace, tuple(policies)))
-
-
-def recorded_pod(uid: str, *policies: object, text: str | None = None) -> Pod:
-    """A pod with a record of these policies."""
-    record = orjson.dumps({"": {"policies": [{"policy": each} for each in policies]}}).decode()
-    injected = text if text is not None else record if policies else ""
-    return Pod(uid, uid, PodSignature("shop", {}, injected=injected))
 
 
 def test_each_new_pod_tells_its_policies_once() -> None:

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from datetime import UTC, datetime
-from random import Random
-
 import msgspec
 import pytest
 
 from extender.kube.errors import Conflict, Expired, KubeError, NotFound, OverBudget, Rejected, Throttled, Unreachable
-from extender.kube.timing import BackoffOptions
-from extender.model.objects import Object
 from extender.model.preemption import PreemptionPlan
-from extender.tasks.events import EventRecorder
-from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.preemption.executor import (
-    ExecutorOptions,
     ForbiddenByBudgetError,
     GaveUpError,
-    PreemptionExecutor,
     PreemptorNotPendingError,
-    RetryingWriter,
 )
-from tests.contenders import cluster, contender, stage
-from tests.fakes import FakeClock
-from tests.tasks.apiserver import Apiserver
+from tests.contenders import contender
+from tests.tasks.executor_scene import ALL, ASKING, FIRST, LOWER, PLAN, SECOND, Scene, same
 
-ASKING = contender("asking", priority=100)
-LOWER = contender("lower", priority=50, nominated="n1")
-FIRST, SECOND = contender("first", on="n1", priority=2), contender("second", on="n1", priority=1)
-PLAN = PreemptionPlan(ASKING, "n1", (FIRST, SECOND), (LOWER,))
-ALL = [
-    "nominate lower -",
-    "nominate asking n1",
-    "condition second DisruptionTarget PreemptionByScheduler",
-    "delete second",
-    "condition first DisruptionTarget PreemptionByScheduler",
-    "delete first",
-    "event second Preempted",
-    "event first Preempted",
-]
 VITAL = [("nominate", "asking"), ("condition", "first"), ("delete", "first")]
 PASSING: list[KubeError] = [
     Unreachable("timed out"),
@@ -49,42 +23,6 @@ PASSING: list[KubeError] = [
     Conflict("409 same pod", status=409),
     Expired("410 too old", status=410),
 ]
-
-
-class Scene:
-    """A cluster with the preemptor, its victims and a less important pod that is nominated to the same node."""
-
-    def __init__(
-        self, *objects: Object, evicts: bool = False, at_once: int = 1, victims_at_once: int = 1, graceful: bool = False
-    ) -> None:
-        self.clock = FakeClock()
-        self.waits: list[float] = []  # between retries; events of the victims wait later
-        self.api = Apiserver(cluster(stage()), *(objects or (ASKING, LOWER, FIRST, SECOND)), graceful=graceful)
-        rate_limiter = RateLimiter(self.clock, at_once, 1e6)
-        self.retrying = RetryingWriter(rate_limiter, self.api, self.clock, BackoffOptions(0.1, 5.0), Random(1))
-        self.recorder = EventRecorder(self.api.create_event, self.clock, urgent=rate_limiter)
-        self.evicting = PreemptionExecutor(
-            self.api.index.view,
-            self.api,
-            self.retrying,
-            self.recorder,
-            self.clock,
-            lambda: datetime(2026, 1, 1, tzinfo=UTC),
-            ExecutorOptions(30.0, evicts=evicts, at_once=victims_at_once),
-        )
-
-    async def carry_out(self, plan: PreemptionPlan = PLAN) -> list[str]:
-        """What has been written in the end, the events last."""
-        await self.evicting.execute(plan)
-        self.waits = [pause for pause in self.clock.slept if pause >= 0.05]
-        job = asyncio.ensure_future(self.recorder.run())
-        await self.recorder.flush()
-        job.cancel()
-        return self.api.effects
-
-
-def same(effects: list[str]) -> list[str]:
-    return sorted(effects)
 
 
 async def test_lower_nominations_go_first_then_the_nomination_then_each_victim_is_marked_and_deleted() -> None:

@@ -5,77 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
 from extender.kube.effects import Lease
-from extender.kube.errors import KubeError, Unreachable
-from extender.kube.listing import WatchFreshness
+from extender.kube.errors import Unreachable
 from extender.tasks.readiness import Readiness
 from extender.tasks.takeover import Takeover
 from tests.fakes import FakeClock, every_sleep
-from tests.tasks.electing import NOON, Leases, Replica, replica
+from tests.tasks.electing import NOON, Leases, replica
+from tests.tasks.takeover_scene import Cluster, Part, Stand, Turn
 
 SETTLE, DEADLINE = 2.0, 10.0
 GIVEN_BACK = Lease("kube-system", "extender", "", 1, NOON, NOON, transitions=3, resource_version="1")
 DEAD = replace(GIVEN_BACK, holder="dead", duration_seconds=15)
-
-
-@dataclass
-class Cluster(WatchFreshness):
-    """The API server's newest version and ours; ``quiet`` says what a second watch would tell."""
-
-    clock: FakeClock
-    newest: str = "500"
-    ours: str = "400"
-    quiet: bool = False
-    failures: list[KubeError] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-
-    async def newest_version(self) -> str:
-        self.asked.append("newest")
-        if self.failures:
-            raise self.failures.pop(0)
-        return self.newest
-
-    async def is_quiet_since(self, version: str) -> bool:
-        """After a second."""
-        self.asked.append(f"since {version}")
-        await self.clock.sleep(1.0)
-        return self.quiet
-
-
-@dataclass
-class Stand:
-    """One replica that takes a Lease over, and the cluster around it."""
-
-    clock: FakeClock
-    leases: Leases
-    cluster: Cluster
-    replica: Replica
-    takeover: Takeover
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
-
-    async def begins(self, record: Lease | None, ours: str = "400", *, quiet: bool = False) -> None:
-        """The replica starts, in front of that record, with its watch at that version."""
-        self.leases.record, self.cluster.ours, self.cluster.quiet = record, ours, quiet
-        self.tasks = [asyncio.create_task(run()) for run in (self.takeover.run, self.replica.leadership.run)]
-        await self.clock.advance(0.0)
-
-    @property
-    def missing(self) -> str:
-        return self.takeover.checks()["leadership"]
-
-    async def ready_after(self, most: float = 60.0) -> float:
-        """Let time pass until it is ready; returns the seconds since the term began."""
-        end = self.clock.time + most
-        while not self.takeover.is_ready:
-            assert self.clock.time < end, self.missing
-            await self.clock.advance(0.01)
-        term = self.takeover.term
-        assert term
-        return self.clock.time - term.since
 
 
 @pytest.fixture
@@ -225,18 +169,6 @@ async def test_changes_notify_all_subscribers(stand: Stand) -> None:
 # -- Readiness of several parts and of reasons that hold the service back ----------------------------------------------
 
 
-@dataclass
-class Part:
-    """A part that is as the test says."""
-
-    is_ready: bool
-    is_stale: bool = False
-    missing: dict[str, str] = field(default_factory=dict)
-
-    def checks(self) -> dict[str, str]:
-        return self.missing
-
-
 def test_ready_when_every_part_is() -> None:
     assert Readiness().is_ready
     assert Readiness(Part(is_ready=True), Part(is_ready=True)).is_ready
@@ -248,18 +180,6 @@ def test_a_blocker_keeps_the_service_from_being_ready() -> None:
     readiness.block("shutdown", "the service is stopping")
     assert not readiness.is_ready
     assert readiness.checks() == {"pods": "", "shutdown": "the service is stopping"}
-
-
-@dataclass
-class Turn:
-    """A replica that is as the test says."""
-
-    is_ready: bool = True
-    is_leader: bool = True
-    problem: str = ""
-
-    def checks(self) -> dict[str, str]:
-        return {"leadership": "" if self.is_ready else "standby"}
 
 
 FRESH, OLD, EMPTY = Part(is_ready=True), Part(is_ready=False, is_stale=True), Part(is_ready=False)

@@ -10,41 +10,17 @@ import orjson
 import pytest
 
 from extender.index.audit import audit
-from extender.index.cluster import ClusterIndex
-from extender.kube.timing import SystemClock
-from extender.model.objects import Pod
 from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, WatchedPods
 from extender.verbs.filter import FilterVerb
 from extender.verbs.request import Unconfirmed
-from extender.wire.extender_v1 import ExtenderArgs, decode_args, encode_filter_nodes
+from extender.wire.extender_v1 import encode_filter_nodes
 from extender.wire.objects.kinds import NODES
 from tests.builders import index_of, node, pod
 from tests.deciding import KeptPlans
 from tests.fakes import FakeClock, until
-from tests.tasks.filter_scene import APART, HOST, JsonObject, Played, pending_pod
-
-LONG = 60.0  # longer than a test may last: a task that waits so long has not been woken
-
-
-class Looking:
-    """An index, and requests for pods."""
-
-    def __init__(self, wait: float = LONG, most_waiting: int = 10) -> None:
-        self.index: ClusterIndex = index_of()
-        self.pods = WatchedPods(self.index, SystemClock(), wait, most_waiting)
-
-    def show(self, **fields: Any) -> Pod:
-        found = pod("web", **fields)
-        self.index.upsert(found)
-        return found
-
-    async def asked(self, asked: Pod) -> asyncio.Task[Pod | Unconfirmed]:
-        """A request that has begun to wait."""
-        before = self.pods.waits
-        task = asyncio.create_task(self.pods.find(asked))
-        await until(lambda: self.pods.waits == before + 1)
-        return task
+from tests.tasks.filter_scene import APART, HOST, Played
+from tests.tasks.watched_scene import Looking, lasting, with_nodes
 
 
 async def test_a_pod_that_is_shown_is_found_without_waiting_and_as_the_watch_shows_it() -> None:
@@ -144,10 +120,6 @@ EXISTING = {"metadata": {"name": "n1", "labels": {HOST: "n1"}}}
 NOT_KNOWN = "node(s) not known to the extender yet"
 
 
-def with_nodes(name: str, *nodes: JsonObject) -> ExtenderArgs:
-    return decode_args(orjson.dumps({"Pod": pending_pod(name, APART), "Nodes": {"items": nodes}}))
-
-
 async def test_a_request_where_neither_the_pod_nor_a_node_exists_is_answered_and_changes_nothing() -> None:
     """As an autoscaler does with a node that it could add."""
     played = Played("decisive")
@@ -228,19 +200,6 @@ async def test_a_repeated_rejection_of_whole_nodes_is_answered_in_their_form() -
 
 
 # -- Time in which nothing could be heard, as a machine or its process was suspended, lets no assumption expire --------
-
-
-async def lasting(index: ClusterIndex, clock: FakeClock) -> float:
-    """How long the assumption lasts, by the clock."""
-    pods = WatchedPods(index, clock, 0.0, 1)
-    verb, options = FilterVerb(index.view, Settings()), AssumedPodOptions(expiry=120.0)
-    filter_service = FilterService(index, pods, clock, options, verb, Random(1), KeptPlans())
-    begun, ended = clock.time, list[float]()
-    index.assumed.unconfirmed.subscribe(lambda _: ended.append(clock.time))
-    task = asyncio.create_task(filter_service.run())
-    await until(lambda: ended)
-    task.cancel()
-    return ended[0] - begun
 
 
 async def test_an_assumption_outlives_a_suspension_and_expires_in_its_own_time_afterwards() -> None:

@@ -7,9 +7,8 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -20,41 +19,51 @@ from msgspec import structs
 from extender.compose.foundation import make_index
 from extender.compose.process import LOOP_FACTORY
 from extender.index.audit import audit
-from extender.index.cluster import ClusterIndex
 from extender.index.state import state_of
-from extender.kube.timing import SystemClock
 from extender.model.answers.explanations import NoAnswerCause
 from extender.model.answers.what_if import NotComputed, Placement, Spent, WhatIfAnswer
 from extender.model.objects import Object
-from extender.model.units import ByteSize, Duration
+from extender.model.units import Duration
 from extender.rules.constraint_states import Steps
-from extender.settings.configuration import Settings
-from extender.settings.jobs import WhatIfSettings
 from extender.tasks.what_if import computing
 from extender.tasks.what_if.computing import answer_body
-from extender.tasks.what_if.service import Meter, WhatIfService, start_child
+from extender.tasks.what_if.service import Meter, start_child
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import PODS
 from tests.builders import Json, index_of, matching, namespace, node, node_json, pod, pod_json, resizing, settings, term
 from tests.explaining import finished
 from tests.fakes import PATIENCE, until
 from tests.policies import policy_json
+from tests.tasks.what_if_scene import (
+    BUDGET,
+    CHANGES,
+    OWNER,
+    ROOM,
+    SETTINGS,
+    Run,
+    asked,
+    children,
+    cluster,
+    endless,
+    endless_service,
+    exceed,
+    greedy,
+    is_running,
+    kinded,
+    nodes,
+    open_descriptors,
+    open_in,
+    raising,
+    reading,
+    service,
+    spending,
+    stuck,
+    without,
+)
 
 T = TypeVar("T")
 
-ROOM: Final = {"cpu": "4", "pods": "9"}
-OWNER: Final = ("ReplicaSet", "web")
-SETTINGS: Final = Settings()
-CHANGES: Final = {
-    "delete": [{"kind": "Node", "name": "n0"}],
-    "apply": [
-        node_json("n9", zone="z9", allocatable=ROOM) | {"kind": "Node"},
-        pod_json("given", app="web", apart=[term("zone", app="web")]) | {"kind": "Pod"},
-    ],
-}
 LOOPS: Final = [asyncio.new_event_loop, *([LOOP_FACTORY] if LOOP_FACTORY is not None else [])]
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.fixture(params=LOOPS, ids=lambda factory: factory.__module__.partition(".")[0])
@@ -63,89 +72,6 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     with asyncio.Runner(loop_factory=request.param) as runner:
         yield runner.run
     assert children() == []
-
-
-def children() -> list[int]:
-    """The forks of this process, zombies included. Programs that other tests of this process have started are none."""
-    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii")
-    own = command_line(os.getpid())
-    return [int(pid) for pid in found.split() if command_line(int(pid)) in (own, b"")]  # that of a zombie is empty
-
-
-def command_line(pid: int) -> bytes:
-    """Empty for a zombie and for a process that has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def cluster() -> ClusterIndex:
-    """Three zones with a web pod each, and two pods that need room without one."""
-    index = index_of(*(node(f"n{at}", zone=f"z{at}", allocatable=ROOM) for at in range(3)))
-    for at in range(3):
-        index.upsert(pod(f"on-n{at}", on=f"n{at}", app="web", owner=OWNER))
-    for at in range(2):
-        index.upsert(pod(f"asking-{at}", app="web", apart=[term("zone", app="web")]))
-    return index
-
-
-def service(index: ClusterIndex) -> WhatIfService:
-    return WhatIfService(index, SETTINGS, SystemClock(), pause=0.0)
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process, which need not be a child, still runs."""
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text("ascii")
-    except OSError:
-        return False
-
-
-def endless(_meter: Meter) -> Steps[bytes]:
-    while True:
-        yield
-
-
-def greedy(_meter: Meter) -> Steps[bytes]:
-    """Steps that use more and more memory."""
-    held: list[bytes] = []
-    while True:
-        held.append(bytes(2**16))
-        yield
-
-
-def stuck(_meter: Meter) -> Steps[bytes]:
-    yield sum(1 for _ in range(10**12))  # type: ignore[misc]  # what it yields is not read
-    return b""
-
-
-def raising(error: Exception, _meter: Meter) -> Steps[bytes]:
-    yield
-    raise error
-
-
-def reading(descriptor: int, meter: Meter) -> Steps[bytes]:
-    """Reads from a descriptor of the parent."""
-    yield
-    meter.check()
-    return os.read(descriptor, 1)
-
-
-def open_in(pid: int) -> set[str]:
-    """What the descriptors of a process are, without the numbers of pipes and sockets; empty while it closes some."""
-    try:
-        return {str(each.readlink()).partition(":")[0] for each in Path(f"/proc/{pid}/fd").iterdir()}
-    except FileNotFoundError:
-        return set()
-
-
-def open_descriptors() -> list[str]:
-    """The numbers of those of this process."""
-    return sorted(each.name for each in Path("/proc/self/fd").iterdir())
-
-
-BUDGET: Final = WhatIfSettings(seconds=Duration(0.2), memory=ByteSize(32 * 2**20))
 
 
 def test_the_answer_is_that_of_the_same_changes_made_here_and_the_index_is_unchanged(run: Run) -> None:
@@ -218,21 +144,12 @@ def test_a_bad_change_is_named_and_nothing_else_comes_of_it(run: Run) -> None:
 def test_a_child_that_exceeds_its_budget_says_which(
     run: Run, work: Callable[[Meter], Steps[bytes]], seconds: float, text: str
 ) -> None:
-    _exceed(run, work, seconds, text)
+    exceed(run, work, seconds, text)
 
 
 @pytest.mark.parametrize("run", LOOPS[-1:], indirect=True)  # three seconds of the processor
 def test_a_child_with_a_step_that_does_not_end_is_ended_by_the_system(run: Run) -> None:
-    _exceed(run, stuck, 0.2, "a single step needs more")
-
-
-def _exceed(run: Run, work: Callable[[Meter], Steps[bytes]], seconds: float, text: str) -> None:
-    async def scene() -> None:
-        with pytest.raises(NotComputed, match=text) as error:
-            await start_child(work, WhatIfSettings(seconds=Duration(seconds), memory=BUDGET.memory)).result()
-        assert error.value.cause is NoAnswerCause.TOO_EXPENSIVE
-
-    run(scene())
+    exceed(run, stuck, 0.2, "a single step needs more")
 
 
 def test_a_child_that_is_killed_gives_an_error_that_says_so(run: Run) -> None:
@@ -299,12 +216,6 @@ def test_stopping_ends_the_child_and_no_other_begins(run: Run, monkeypatch: pyte
     run(scene())
 
 
-def endless_service(monkeypatch: pytest.MonkeyPatch) -> WhatIfService:
-    """A service whose children compute until they are ended."""
-    monkeypatch.setattr("extender.tasks.what_if.service._encoded", lambda *_: endless(Meter(BUDGET)))
-    return service(cluster())
-
-
 def test_the_child_has_no_descriptor_of_the_service_but_its_pipe(run: Run) -> None:
     async def scene() -> None:
         ours, peer = socket.socketpair()
@@ -359,42 +270,14 @@ def test_the_child_of_a_service_that_is_gone_ends_at_once(work: Callable[[Meter]
 
 def test_what_it_took_is_counted_from_the_fork(run: Run) -> None:
     async def scene() -> None:
-        spent = msgspec.json.decode(await start_child(_spending, SETTINGS.what_if).result(), type=Spent)
+        spent = msgspec.json.decode(await start_child(spending, SETTINGS.what_if).result(), type=Spent)
         assert 16 * 2**20 < spent.bytes < 64 * 2**20
 
     run(scene())
 
 
-def _spending(meter: Meter) -> Steps[bytes]:
-    held = bytes(range(256)) * 2**16
-    yield
-    assert held
-    return msgspec.json.encode(meter.spent())
-
-
 # -- Changes of a what-if: which pods are displaced, gone and placed, in which order, and what policies and
 #    namespaces change
-
-
-def asked(index: ClusterIndex, chosen: Settings | None = None, **body: Any) -> WhatIfAnswer:
-    """The answer to a body; the index is changed, and its counts stay true."""
-    found = finished(answer_body(orjson.dumps(body), index, chosen or Settings()))
-    assert audit(index) == []
-    return found
-
-
-def without(name: str, *objects: Object, **body: Any) -> dict[str, tuple[str, str]]:
-    """The state and the node of each pod where a node is deleted."""
-    found = asked(index_of(*objects), delete=[{"kind": "Node", "name": name}], **body)
-    return {each.pod.partition("/")[2]: (each.state, each.node) for each in found.placements}
-
-
-def nodes(count: int = 2) -> list[Object]:
-    return [node(f"n{at}", zone=f"z{at}", allocatable=ROOM) for at in range(count)]
-
-
-def kinded(kind: str, body: Json) -> Json:
-    return {"kind": kind, **body}
 
 
 def test_pods_of_a_deleted_node_are_placed_again_unless_they_belong_to_it() -> None:

@@ -5,112 +5,29 @@ A quota of four pods in zone a, unless a test says otherwise. The real choice of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from random import Random
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import KubeError
-from extender.model.policies import Mode, PolicyObject
+from extender.model.policies import PolicyObject
 from extender.model.rejections import Reason
-from extender.model.release import RELEASED_ANNOTATION, Domain, own_group
+from extender.model.release import RELEASED_ANNOTATION, own_group
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
 from extender.verbs.filter import FilterVerb
-from extender.wire.extender_v1 import ExtenderArgs, FilterResult
-from tests.contenders import contender_json
 from tests.fake_api import never
 from tests.gangs import release_policy
-from tests.tasks.release.quota_scene import QuotaScene, domain
-from tests.tasks.release.scene import POLICY
-
-TEAM = {"team": "a"}
-LISTED = (domain("a", 4), domain("b", 0))
-
-
-class Held(QuotaScene):
-    """A policy for pods of a team. Zones a and b are listed, other is not."""
-
-    def __init__(self, domains: tuple[Domain, ...] = LISTED, **release: Any) -> None:
-        selector = {"matchLabels": TEAM}
-        super().__init__({"a": 90, "b": 90, "other": 90}, **{"domains": domains, "selector": selector} | release)
-
-    def gang(self, name: str, *numbers: int) -> None:
-        self.create(name, *numbers)
-        for number in numbers:
-            self.relabel(f"{name}-{number}", TEAM)
-
-    def relabel(self, name: str, labels: Mapping[str, str | None]) -> None:
-        body = self.api.pods[f"default/{name}"]
-        changed = {**body["metadata"]["labels"], **labels}
-        body["metadata"]["labels"] = {key: value for key, value in changed.items() if value is not None}
-        self.api.add(body)
-        self.show()
-
-    def strip(self, name: str) -> None:
-        """Takes the annotation of the release off a pod."""
-        self.api.pods.edit(f"default/{name}", "metadata", annotations={})
-        self.show()
-
-    def ungate(self, name: str) -> None:
-        """Removes the gate of a pod by hand."""
-        self.api.pods.edit(f"default/{name}", "spec", schedulingGates=[])
-        self.show()
-
-    def plain(self, name: str, **fields: Any) -> None:
-        """A pod of the team that never had the gate."""
-        self.api.add(contender_json(name, **{"labels": {**TEAM, "gang": name, "size": "1"}} | fields))
-        self.show()
-
-    def ask(self, name: str, *nodes: str) -> FilterResult:
-        """The answer about a pod, which is assumed where it passes."""
-        pod = self.index.pods[f"uid-{name}"]
-        args = ExtenderArgs(pod, list(nodes or self.rooms))
-        result = FilterVerb(self.index.view, Settings()).decide(args, Random(1).getrandbits(32)).result
-        if result.passed:
-            self.index.assume(pod, result.passed, self.clock.now())
-        return result
-
-    def passing(self, name: str, *nodes: str) -> list[str]:
-        return list(self.ask(name, *nodes).passed)
-
-    def bind_to(self, name: str, node: str) -> None:
-        self.api.pods.edit(f"default/{name}", "spec", nodeName=node)
-        self.show()
-
-    def used(self, zone: str = "a") -> int:
-        return self.index.gated.charges.of(POLICY, zone).get("pods", 0)
-
-    def restarted(self) -> None:
-        """Another process, which has what the watch shows and no memory."""
-        self.index = ClusterIndex(Rules(), counts_of_rules())
-        for zone, room in self.rooms.items():
-            self.add_node(zone, room)
-        self.index.upsert(PolicyObject(self.policy))
-        self.show()
+from tests.tasks.release.quota_scene import domain
+from tests.tasks.release.tenant_writes import LISTED, TEAM, Held, audited, both, relabel, strip
 
 
 @pytest.fixture(params=["the same leader", "another one"])
 def is_restarted(request: pytest.FixtureRequest) -> bool:
     return bool(request.param == "another one")
-
-
-def strip(scene: Held, name: str) -> None:
-    scene.strip(name)
-
-
-def relabel(scene: Held, name: str) -> None:
-    scene.relabel(name, {"team": None})
-
-
-def both(scene: Held, name: str) -> None:
-    scene.relabel(name, {"team": "b", "gang": "z"})
-    scene.strip(name)
 
 
 @pytest.mark.parametrize("change", [strip, relabel, both])
@@ -230,7 +147,7 @@ async def test_pods_that_no_such_policy_selects_are_held_to_nothing() -> None:
         assert scene.passing(name, "other") == ["other"]
     scene.plain("audited")
     scene.policy = release_policy(selector={"matchLabels": TEAM}, domains=LISTED, topology=("zone",))
-    scene.index.upsert(PolicyObject(_audit(scene.policy)))
+    scene.index.upsert(PolicyObject(audited(scene.policy)))
     assert scene.passing("audited", "other") == ["other"]
 
 
@@ -243,10 +160,6 @@ async def test_no_pod_is_held_where_the_release_is_switched_off() -> None:
     scene.plain("p")
     assert scene.passing("p", "other") == ["other"]
     assert not FilterVerb(scene.index.view, Settings()).meter.filtered["ReleaseDomains"]
-
-
-def _audit(policy: Any) -> Any:
-    return replace(policy, mode=Mode.AUDIT)
 
 
 async def test_what_was_released_before_the_policy_had_domains_is_recorded_from_then_on() -> None:

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
 
 import pytest
 
 from extender.index.objects.namespaces import Namespaces
 from extender.kube.errors import Rejected, Unreachable
-from extender.kube.writer import WebhookObjects
-from extender.model.constraints.labels import Labels
-from extender.model.objects import Namespace
-from extender.tasks.endpoints import REPAIR_SECONDS, Endpoint, WebhookEndpoint
-from extender.tasks.readiness import Readiness
+from extender.tasks.endpoints import REPAIR_SECONDS, Endpoint
 from extender.tasks.webhook.namespaces import NamespacesOfReviews
 from extender.wire.webhook_configurations import OwnPod
-from tests.fake_api import FakeApi, never
-from tests.fakes import PATIENCE, FakeClock, until
+from tests.fake_api import never
+from tests.fakes import PATIENCE, until
+from tests.tasks.webhook.slices import PLACE, TENANT, NamespaceReads, Scene, show
 
-PLACE = Endpoint("ours", "placement-extender-webhook", OwnPod("extender-7f9c-abcde", "uid-1", "10.0.0.7"), 9443)
 KEY = f"ours/{PLACE.name}"
-
-
-class State(Readiness):
-    """Whether the webhook can answer."""
-
-    is_ready = False
-
-
-class Scene:
-    """One replica, looked at as its job does."""
-
-    def __init__(self) -> None:
-        self.api, self.state, self.clock = FakeApi(), State(), FakeClock()
-        self.endpoint = WebhookEndpoint(WebhookObjects(self.api), PLACE, self.state, self.clock)
-
-    async def look(self) -> None:
-        await self.endpoint._look()
 
 
 async def test_it_is_published_once_the_webhook_can_answer_and_not_before() -> None:
@@ -120,30 +98,6 @@ def test_the_name_of_a_long_pod_and_an_ipv6_address_are_valid() -> None:
 
 
 # -- The labels of a namespace that the watch has not shown yet: a moment for the watch, then a read, then no answer ---
-
-TENANT = {"tenant": "yes"}
-
-
-@dataclass
-class NamespaceReads:
-    """Answers with labels, or with an error; ``hangs`` until it is cancelled."""
-
-    answer: Labels | Exception | None = None
-    hangs: bool = False
-    asked: list[str] = field(default_factory=list)
-
-    async def read(self, name: str) -> Labels | None:
-        self.asked.append(name)
-        if self.hangs:
-            await asyncio.Event().wait()
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
-def show(known: Namespaces, name: str = "shop", labels: Labels = TENANT) -> None:
-    known.change(name, Namespace(name, labels))
-    known.changes.notify(None, Namespace(name, labels))
 
 
 async def test_a_namespace_that_is_known_is_not_waited_for() -> None:

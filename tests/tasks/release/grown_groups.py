@@ -1,0 +1,96 @@
+"""Groups that grow, shrink and are replaced, in a random order of events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from extender.kube.errors import Unreachable
+from tests.fake_api import never
+from tests.tasks.release.queued_groups import failing
+from tests.tasks.release.scene import Scene
+
+
+async def grown(scene: Scene, *, size: int, to: int) -> None:
+    """A gang of so many pods is bound, and then there are more of them, as if a StatefulSet is scaled."""
+    scene.create("x", *range(size))
+    await scene.pass_time(1)
+    scene.bind()
+    await scene.pass_time(1)
+    scene.create("x", *range(size, to), size=size)
+    await scene.pass_time(3)
+
+
+ROOMS = {"a": 9, "b": 7, "c": 6}
+
+
+SIZES = {"p": 2, "q": 4, "r": 3}
+
+
+def judge(scene: Scene) -> None:
+    zones: Counter[str] = Counter(filter(None, scene.released().values()))
+    assert all(count <= ROOMS[zone] for zone, count in zones.items()), zones
+    for gang in SIZES:
+        assert len(set(scene.released(gang).values())) <= 1, scene.released(gang)
+
+
+def alive(scene: Scene, gang: str) -> list[str]:
+    return [name for name in (body["metadata"]["name"] for body in scene.api.pods.values()) if name[0] == gang]
+
+
+async def disturb(scene: Scene, rng: Random, cases: Counter[str]) -> None:
+    gang = rng.choice(list(SIZES))
+    match rng.randrange(6):
+        case 0:
+            names = [body["metadata"]["name"] for body in scene.api.pods.values()]
+            scene.show(*rng.sample(names, min(3, len(names))))
+        case 1:
+            scene.bind(*rng.sample(sorted(scene.released()), min(2, len(scene.released()))))
+        case 2:
+            scene.create(gang, *(rng.randrange(100, 10_000) for _ in range(rng.randrange(1, 4))), size=SIZES[gang])
+        case 3 if there := alive(scene, gang):
+            scene.delete(rng.choice(there))
+        case _:
+            await scene.pass_time(rng.uniform(0.1, 3.0), shown=rng.random() < 0.3)
+    judge(scene)
+    cases["beyond its size"] += any(len(scene.released(gang)) > size for gang, size in SIZES.items())
+
+
+async def play(seed: int, cases: Counter[str]) -> None:
+    rng = Random(seed)
+    scene = Scene(dict(ROOMS), decision_timeout=100_000.0)
+    for gang, size in SIZES.items():
+        scene.create(gang, *range(size), size=size)
+    scene.api.fail = lambda _call, _name: failing(rng, 0.2)
+    scene.api.lose_answer = lambda _call, _name: Unreachable("lost") if rng.random() < 0.1 else None
+    for _ in range(rng.randrange(1, 5)):
+        async with scene.leading():
+            for _ in range(rng.randrange(1, 14)):
+                await disturb(scene, rng, cases)
+    scene.api.fail = never
+    scene.api.lose_answer = never
+    scene.show()
+    async with scene.leading():
+        for _ in range(12):
+            await scene.pass_time(30)
+            scene.bind()
+            judge(scene)
+        used = Counter(scene.released().values())
+        for gang, size in SIZES.items():
+            there, released = alive(scene, gang), scene.released(gang)
+            if not released:
+                assert len(there) < size or all(ROOMS[zone] - used[zone] < size for zone in ROOMS), gang
+            elif len(released) < len(there):
+                cases["waits for room"] += 1
+                (zone,) = set(released.values())
+                missing = max(size - len(released), 1)  # pods that are due go first, and together
+                assert ROOMS[zone] - used[zone] < missing, (gang, zone, used)
+        for gang in SIZES:
+            for name in alive(scene, gang):
+                scene.delete(name)
+        await scene.pass_time(800)  # their decision stays for a while
+        assert scene.api.placements == {}
+        assert scene.index.reserved.statistics() == {"reserved_slots": 0, "groups_with_slots": 0}
+        assert not scene.manager.memory
+        assert len(scene.index.gated) == 0
+    assert scene.api.rejected == []
