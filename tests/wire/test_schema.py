@@ -42,6 +42,7 @@ RECORD: Final = Record(
     (
         Field("text", Text("^[a-z]+$", 5), "Some letters.", is_required=True),
         Field("size", Number(1, 9)),
+        Field("wide", Number(None, bits=64)),
         Field("count", NumberOrWord("Declared", 1, 9)),
         Field("is_on", Flag(default=True)),
         Field("colour", choice(["Red", "Blue"])),
@@ -61,7 +62,15 @@ def errors_of(**value: Any) -> list[str]:
 
 
 def test_a_value_within_all_bounds_has_no_error() -> None:
-    whole = {"size": 9, "count": "Declared", "is_on": False, "colour": "Blue", "after": "1m", "words": ["a", "b"]}
+    whole = {
+        "size": 9,
+        "wide": -(2**40),
+        "count": "Declared",
+        "is_on": False,
+        "colour": "Blue",
+        "after": "1m",
+        "words": ["a", "b"],
+    }
     assert errors_of(**whole, parts=[{"name": "a"}, {"name": "b"}], one={"owner": True}) == []
     assert errors_of(size=None, count=None, is_on=None, colour="", after="", words=None, parts=None, one=None) == []
 
@@ -74,6 +83,7 @@ def test_a_value_within_all_bounds_has_no_error() -> None:
         ({"text": 5}, "x.text: Invalid value: 5: must be a string"),
         ({"text": None}, "x.text: Required value"),
         ({"size": 10}, "x.size: Invalid value: 10: must be in the range 1-9"),
+        ({"wide": 2**63}, f"x.wide: Invalid value: {2**63}: must be in the range {-(2**63)}-{2**63 - 1}"),
         ({"count": "All"}, 'x.count: Unsupported value: "All": supported values: "Declared", "a number"'),
         ({"count": 0}, "x.count: Invalid value: 0: must be in the range 1-9"),
         ({"is_on": "yes"}, 'x.is_on: Invalid value: "yes": must be true or false'),

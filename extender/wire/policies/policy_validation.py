@@ -24,7 +24,7 @@ from extender.wire.policies.field_errors import (
 )
 from extender.wire.policies.node_terms import size_of
 from extender.wire.policies.policy_schema import NAMESPACED_SPEC, SPEC
-from extender.wire.policies.schema import INT32, Check, Flag, Many, Number, NumberOrWord, Record, Text, Type
+from extender.wire.policies.schema import Check, Flag, Many, Number, NumberOrWord, Record, Text, Type
 
 _STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 
@@ -130,8 +130,9 @@ def check_of(declared: Type) -> Check:
             return _list(declared)
         case Text():
             return _text(declared)
-        case Number(least, most):
-            return _number(-(2**63) if least is None else least, INT32 if most is None else most)
+        case Number(least, most, bits):
+            limit = 2 ** (bits - 1)
+            return _number(-limit if least is None else least, limit - 1 if most is None else most)
         case NumberOrWord():
             return _number_or_word(declared)
         case Flag(only_true):
