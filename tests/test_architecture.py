@@ -208,6 +208,18 @@ def test_no_module_is_named_for_nothing_in_particular() -> None:
     assert [path for path in MODULES if VAGUE_NAMES & {path.stem, *path.relative_to(ROOT).parts}] == []
 
 
+def test_tests_have_one_virtual_clock() -> None:
+    """Beside the clock of the soak, which is that of its event loop."""
+    classes = [(path, node) for path in MODULES for node in nodes_of(path) if isinstance(node, ast.ClassDef)]
+    clocks = {
+        f"{name_of(path)}: {found.name}"
+        for path, found in classes
+        if path.is_relative_to(ROOT / "tests")
+        and any(isinstance(item, ast.AsyncFunctionDef) and item.name == "sleep" for item in found.body)
+    }
+    assert clocks == {"tests/fakes.py: FakeClock", "tests/soak/virtual_time.py: LoopClock"}
+
+
 def test_nothing_below_telemetry_awaits() -> None:
     waits = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
     floors = modules_below(*PURE_FLOORS)

@@ -1,73 +1,57 @@
-"""What the tests of leadership share: time that a test moves, and a Lease kept in memory with an apiserver's manners."""
+"""What the tests of leadership share: replicas, and the Lease that they write."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from extender.kube.effects import Lease
-from extender.kube.errors import Conflict, KubeError, NotFound, Unreachable
+from extender.kube.effects import Lease, decode_lease, lease_body
+from extender.kube.errors import KubeError, Unreachable
 from extender.kube.writer import Writer
+from extender.simulator.apiserver.kinds import LEASES
 from extender.tasks.leader_election import LeaderElectionOptions, LeaderElector
+from tests.fake_api import FakeApi
 from tests.fakes import FakeClock
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-@dataclass
-class Leases:
+class Leases(FakeApi):
     """The apiserver's side. ``failures`` are raised before anything is done, ``lost`` after it was."""
 
-    clock: FakeClock
-    record: Lease | None = None
-    failures: list[KubeError] = field(default_factory=list)
-    lost: list[KubeError] = field(default_factory=list)
-    is_away: bool = False
-    calls: list[str] = field(default_factory=list)
-    _versions: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.objects = Writer(self, "extender", "a")
+        self.failures: list[KubeError] = []
+        self.lost: list[KubeError] = []
+        self.is_away = False
+        self.fail = lambda _call, _name: self._failure()
+        self.lose_answer = lambda _call, _name: self.lost.pop(0) if self.lost else None
 
-    async def get_lease(self, namespace: str, name: str) -> Lease:
-        self._admit(f"get {namespace}/{name}")
-        if self.record is None:
-            raise NotFound("404 not found", status=404)
-        return self.record
+    @property
+    def record(self) -> Lease | None:
+        """The Lease as it is stored; None removes it."""
+        lines = self.rows(LEASES).lines()
+        return decode_lease(lines[0]) if lines else None
 
-    async def create_lease(self, lease: Lease) -> Lease:
-        """409 when there is one."""
-        self._admit("create")
-        if self.record is not None:
-            raise Conflict("409 already exists", status=409)
-        return self._store(lease)
-
-    async def update_lease(self, lease: Lease) -> Lease:
-        """409 when another client was faster."""
-        self._admit("update")
-        if self.record is None:
-            raise NotFound("404 not found", status=404)
-        if lease.resource_version != self.record.resource_version:
-            raise Conflict("409 the object has been modified", status=409)
-        return self._store(lease)
+    @record.setter
+    def record(self, lease: Lease | None) -> None:
+        rows = self.rows(LEASES)
+        rows.clear()
+        if lease is not None:
+            rows[f"{lease.namespace}/{lease.name}"] = lease_body(lease)
 
     def edit(self, **changes: object) -> None:
         assert self.record is not None
-        changed = replace(self.record, **changes)  # type: ignore[arg-type]  # as the test gives it
-        self.record = replace(changed, resource_version=str(next(self._versions)))
+        self.record = replace(self.record, **changes)  # type: ignore[arg-type]  # as the test gives it
 
-    def _admit(self, call: str) -> None:
-        self.calls.append(call)
+    def _failure(self) -> KubeError | None:
         if self.is_away:
-            raise Unreachable("connection refused")
-        if self.failures:
-            raise self.failures.pop(0)
-
-    def _store(self, lease: Lease) -> Lease:
-        self.record = replace(lease, resource_version=str(next(self._versions)))
-        if self.lost:
-            raise self.lost.pop(0)
-        return self.record
+            return Unreachable("connection refused")
+        return self.failures.pop(0) if self.failures else None
 
 
 class Wire(Writer):
@@ -80,13 +64,13 @@ class Wire(Writer):
         self.back = 0.0
 
     async def get_lease(self, namespace: str, name: str) -> Lease:
-        return await self._pass(lambda: self.leases.get_lease(namespace, name))
+        return await self._pass(lambda: self.leases.objects.get_lease(namespace, name))
 
     async def create_lease(self, lease: Lease) -> Lease:
-        return await self._pass(lambda: self.leases.create_lease(lease))
+        return await self._pass(lambda: self.leases.objects.create_lease(lease))
 
     async def update_lease(self, lease: Lease) -> Lease:
-        return await self._pass(lambda: self.leases.update_lease(lease))
+        return await self._pass(lambda: self.leases.objects.update_lease(lease))
 
     async def _pass(self, call: Callable[[], Awaitable[Lease]]) -> Lease:
         if self.is_cut:

@@ -35,7 +35,10 @@ async def test_the_first_one_makes_the_lease_and_leads(leases: Leases) -> None:
     one = replica("one", leases)
     await one.leadership.look()
     assert one.leadership.is_leader
-    assert leases.record == Lease("kube-system", "extender", "one", 15, NOON, NOON, transitions=0, resource_version="1")
+    assert leases.record
+    assert leases.record == Lease(
+        "kube-system", "extender", "one", 15, NOON, NOON, transitions=0, resource_version=leases.record.resource_version
+    )
 
 
 async def test_the_holder_renews_without_reading_first(clock: FakeClock, leases: Leases) -> None:
@@ -43,7 +46,7 @@ async def test_the_holder_renews_without_reading_first(clock: FakeClock, leases:
     async with running(one):
         await clock.advance(10 * RETRY)
         assert one.leadership.is_leader
-    assert leases.calls == ["get kube-system/extender", "create"] + ["update"] * 10
+    assert [call for call, _ in leases.calls] == ["get leases", "create leases"] + ["update leases"] * 10
     assert leases.record
     assert (leases.record.acquire_time, leases.record.transitions) == (NOON, 0)
 
@@ -190,7 +193,7 @@ async def test_a_label_on_our_lease_costs_a_second_request_and_not_the_term(cloc
     clock.jump(RETRY)
     await one.leadership.look()
     assert one.leadership.term == term
-    assert leases.calls[-3:] == ["update", "get kube-system/extender", "update"]
+    assert [call for call, _ in leases.calls[-3:]] == ["update leases", "get leases", "update leases"]
     assert leases.record
     assert leases.record.labels == {"team": "a"}
 
@@ -229,13 +232,13 @@ async def test_a_creation_whose_answer_was_lost_is_ours_all_the_same(leases: Lea
 async def test_of_two_that_take_a_lease_one_is_too_late(leases: Leases) -> None:
     one = replica("one", leases)
     leases.failures = []
-    real = leases.create_lease
+    real = leases.objects.create_lease
 
     async def overtaken(lease: Lease) -> Lease:
         leases.record = held_by("two")
         return await real(lease)
 
-    leases.create_lease = overtaken  # type: ignore[method-assign]  # replaced for the test
+    leases.objects.create_lease = overtaken  # type: ignore[method-assign]  # replaced for the test
     await one.leadership.look()
     assert not one.leadership.is_leader
     assert one.leadership.problem == "", "losing a race is no problem"
@@ -295,13 +298,13 @@ async def test_giving_back_waits_for_a_renewal_under_way(leases: Leases) -> None
     """Else the renewal could come second, and the Lease would have to run out."""
     one = replica("one", leases)
     await one.leadership.look()
-    gate, real = asyncio.Event(), leases.update_lease
+    gate, real = asyncio.Event(), leases.objects.update_lease
 
     async def slow(lease: Lease) -> Lease:
         await gate.wait()
         return await real(lease)
 
-    leases.update_lease = slow  # type: ignore[method-assign]  # replaced for the test
+    leases.objects.update_lease = slow  # type: ignore[method-assign]  # replaced for the test
     renewal = asyncio.create_task(one.leadership.look())
     await asyncio.sleep(0)
     giving_back = asyncio.create_task(one.leadership.release())
