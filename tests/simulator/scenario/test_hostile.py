@@ -145,6 +145,15 @@ def test_one_round_of_three_that_is_out_of_the_ordinary_is_not_judged() -> None:
     ]
 
 
+def test_the_sample_of_the_document_has_the_lines_that_are_printed() -> None:
+    text = (HOSTILE.parents[1] / "how-to" / "simulate.md").read_text("utf-8")
+    sample = text[text.index("`hostile.yaml` is played without and with") :].split("```")[1].splitlines()
+    rounds = yaml.safe_load(HOSTILE.read_text("utf-8"))["comparison"]["rounds"]["full"]
+    printed = describe([round_of(0.004, 151.0)] * rounds, CostComparison(without="hostile-*"))
+    shapes = [re.sub(r"[\d.]+", "0", line) for line in printed]
+    assert [re.sub(r"[\d.]+", "0", line) for line in sample if line.startswith(("filter ", "p99 "))] == shapes
+
+
 def test_a_run_without_them_that_fails_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = scenario(tmp_path)
     Path(path).write_text(Path(path).read_text().replace("count: 3", "count: 0"))
