@@ -22,10 +22,7 @@ from extender.cli.files import read_settings
 from extender.cli.main import main
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.simulator.apiserver.fault_points import Call
-from extender.simulator.apiserver.kinds import (
-    ServedKind,
-    Target,
-)
+from extender.simulator.apiserver.kinds import ServedKind, Target
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from tests.cli.serving import PENDING, QUESTION, configuration

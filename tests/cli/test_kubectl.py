@@ -10,7 +10,6 @@ import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,92 +23,20 @@ from msgspec.structs import replace
 from pytest_aiohttp import AiohttpServer
 
 from extender.certificates.authority import CLIENT, SERVER, Authority
-from extender.cli.kubectl import COMMANDS, LEADER_SLICE, NAMESPACES, SECRET, complete, main
+from extender.cli.kubectl import COMMANDS, NAMESPACES, SECRET, main
 from extender.compose.embedded import service_running
 from extender.model.units import Address
 from extender.server.request_checks import client_names
 from extender.settings.configuration import default_settings
-from extender.simulator.apiserver.fault_points import Call
 from extender.simulator.apiserver.kinds import NAMESPACES as SPACES
-from extender.simulator.apiserver.kinds import PODS, SECRETS
-from extender.simulator.apiserver.server import ApiServer
+from extender.simulator.apiserver.kinds import SECRETS
 from extender.simulator.json_objects import JsonObject
+from tests.cli.kubectl_plugin import Leading, Plugin, as_program
 from tests.pki import serving
 from tests.programs import tool
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
-LABELS = {"app.kubernetes.io/name": "placement-extender", "app.kubernetes.io/component": "extender"}
 APART = anti_affinity(term(HOSTNAME, app="web"))
-
-
-class Leading(ApiServer):
-    """With the EndpointSlice of the leader, and the ClusterRoleBinding of an account, once there are such."""
-
-    leader = ""
-    granted = ""
-
-    async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
-        if self.granted and call.path.endswith("/clusterrolebindings"):
-            subjects = [
-                {"kind": "User", "name": "a"},
-                {"kind": "ServiceAccount", "name": "b", "namespace": self.granted},
-            ]
-            other = {"kind": "ServiceAccount", "name": "b", "namespace": "shop"}
-            bindings: list[JsonObject] = [
-                {"metadata": {"name": "view"}, "subjects": [other]},
-                {"metadata": {"name": "placement-extender-reader-service"}, "subjects": subjects},
-            ]
-            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": bindings})
-        if self.leader and call.path.endswith(f"/placement-extender/endpointslices/{LEADER_SLICE}"):
-            return web.json_response({"endpoints": [{"targetRef": {"kind": "Pod", "name": self.leader}}]})
-        return await super()._special(request, call)
-
-
-@dataclass
-class Plugin:
-    """A cluster, a service that follows it, and the words that kubectl was called with."""
-
-    api: Leading
-    calls: Path
-    capsys: pytest.CaptureFixture[str]
-
-    async def run(self, *arguments: str) -> tuple[int, str, str]:
-        code = await asyncio.to_thread(main, list(arguments))
-        printed = self.capsys.readouterr()
-        return code, printed.out, printed.err
-
-    async def completed(self, *words: str) -> list[str]:
-        assert await asyncio.to_thread(complete, list(words)) == 0
-        return self.capsys.readouterr().out.splitlines()
-
-    def add(
-        self,
-        name: str,
-        space: str,
-        *,
-        phase: str = "Running",
-        ready: str = "True",
-        scheme: str = "HTTP",
-        port: int | str = 8888,
-        **status: Any,
-    ) -> None:
-        """A pod of the extender."""
-        status |= {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
-        made = pod(name, space, on="node-a", labels=LABELS)
-        probe = {"httpGet": {"path": "/livez", "port": port, "scheme": scheme}}
-        made["spec"]["containers"][0] |= {"name": "extender", "livenessProbe": probe}
-        self.api.operations.change(
-            PODS, self.api.operations.create(PODS, made).key, lambda one: one.update(status=status)
-        )
-
-    def forwarded(self) -> list[str]:
-        """The pods, and what of the arguments chooses a cluster."""
-        return self.calls.read_text("utf-8").splitlines() if self.calls.exists() else []
-
-
-def as_program(path: Path, *lines: str) -> None:
-    path.write_text("\n".join(("#!/bin/sh", *lines, "")), "utf-8")
-    path.chmod(0o755)
 
 
 @pytest.fixture

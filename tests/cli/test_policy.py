@@ -19,57 +19,21 @@ from extender.model.policies import EXEMPT_LABEL
 from extender.simulator.apiserver.server import ApiServer
 from extender.wire.policies.policy_fields import SPEC_FIELDS
 from tests.builders import Json
-from tests.cli.printing import Result, called
+from tests.cli.policy_command import PREFERRED, SSD, Command, both, node
+from tests.cli.printing import Result
 from tests.deploy.policies.examples import TO_COPY
 from tests.policies import expression, node_term, policy_json, requiring
 from tests.verbs.admit.reviewing import pod, template_spec, workload
 
 README = Path(__file__).resolve().parents[2] / "config" / "policies" / "README.md"
 POOL: dict[str, Any] = {"nodeSelector": {"pool": "a"}, "tolerations": [{"key": "pool", "operator": "Exists"}]}
-
-
 HARD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 SOFT = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 3}
-
-
-def node(name: str, *, tainted: bool = False, **labels: str) -> Json:
-    """A node, with a taint for its pool."""
-    spec = {"taints": [{"key": "pool", "value": "a", "effect": "NoSchedule"}]} if tainted else {}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": spec}
-
-
 NODES = [node("n1", pool="a", tainted=True), node("n2", pool="b"), node("n3")]
 NAMESPACES = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     for name, labels in (("shop", {"team": "a"}), ("lab", {"team": "b"}))
 ]
-
-
-@dataclass
-class Command:
-    """The command with files that a test writes."""
-
-    folder: Path
-    capsys: pytest.CaptureFixture[str]
-
-    def write(self, name: str, *objects: Json) -> str:
-        """A file of these objects, one YAML document each."""
-        path = self.folder / name
-        path.write_text(yaml.safe_dump_all(objects), "utf-8")
-        return str(path)
-
-    def snapshot(self, *objects: Json) -> str:
-        path = self.folder / "cluster.json"
-        path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}), "utf-8")
-        return str(path)
-
-    def __call__(self, *arguments: str) -> Result:
-        return called(self.capsys, "policy", "test", *arguments)
-
-    def on(self, policies: list[Json], *arguments: str, obj: Json | None = None) -> Result:
-        """Run it with these policies and a pod, by default one with the label app=web, and print JSON."""
-        given = self.write("policies.yaml", *policies)
-        return self(given, "--pod", self.write("pod.yaml", obj or pod()), "-o", "json", *arguments)
 
 
 @pytest.fixture
@@ -484,15 +448,6 @@ def test_the_example_of_the_readme_prints_what_stands_below_it(
 #    scores
 
 LATER: dict[str, Any] = {"when": ["Scheduling"]}
-SSD = requiring(node_term(expression("pool", "In", "b", "c")))
-PREFERRED = {
-    "nodeAffinity": {
-        "preferredDuringSchedulingIgnoredDuringExecution": [
-            {"weight": 50, "preference": node_term(expression("pool", "In", "b"))},
-            {"weight": 7, "preference": node_term(expression("pool", "Exists"))},
-        ]
-    }
-}
 APART = {
     "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -504,7 +459,7 @@ APART = {
 
 def test_a_policy_for_scheduling_shows_the_nodes_that_it_leaves_and_those_that_it_prefers(command: Command) -> None:
     cluster = command.snapshot(*NODES, node("n4", pool="c"), *NAMESPACES)
-    given = command.write("policy.yaml", policy_json("later", affinity={**SSD, **_both()}, **LATER))
+    given = command.write("policy.yaml", policy_json("later", affinity={**SSD, **both()}, **LATER))
     found = command(given, "--pod", command.write("pod.yaml", pod()), "--snapshot", cluster)
     assert (found.code, found.err) == (0, "")
     excluded = "1 node(s) didn't match scheduling policy; 1 node(s) had untolerated taint(s)"
@@ -518,10 +473,6 @@ def test_a_policy_for_scheduling_shows_the_nodes_that_it_leaves_and_those_that_i
         "",
         "1 object: 0 changed, 0 refused",
     ]
-
-
-def _both() -> dict[str, Any]:
-    return {"nodeAffinity": {**SSD["nodeAffinity"], **PREFERRED["nodeAffinity"]}}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from copy import deepcopy
 import pytest
 
 from tests.builders import CONTAINER, Json
-from tests.cli.test_policy import Command, command
+from tests.cli.policy_command import Command
+from tests.cli.test_policy import command
 from tests.policies import policy_json
 
 __all__ = ["command"]  # a fixture

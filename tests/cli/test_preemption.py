@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,69 +11,9 @@ import pytest
 import yaml
 
 from extender.cli.main import main
-from extender.cli.simulate import read_objects, scenario_settings
-from extender.compose.embedded import service_running
-from extender.simulator.json_objects import JsonObject, labels_of, uid_of
-from extender.simulator.scenario.language import parse_scenario
-from extender.simulator.scenario.play import Player
-from extender.simulator.scenario.simulated_cluster import SimulatedCluster
+from extender.simulator.json_objects import JsonObject, uid_of
 from extender.simulator.scheduler.loop import VictimWriter
-
-SCENARIO = Path(__file__).parents[2] / "config" / "scenarios" / "preemption.yaml"
-
-
-class Outcome:
-    """The pods that stand somewhere in the end, by app, what was expected in vain, and the metrics page."""
-
-    def __init__(self, simulated: SimulatedCluster, player: Player, metrics: str) -> None:
-        placed = [stored.read() for stored in simulated.pods() if stored.node]
-        self.apps = Counter(labels_of(each)["app"] for each in placed)
-        self.guarded = sum("guarded" in labels_of(each) for each in placed)
-        self.pending = len(simulated.pending())
-        self.failures = player.failures
-        self._metrics = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
-
-    def metric(self, name: str) -> float:
-        """One series' value, 0 where there is none."""
-        return float(self._metrics.get(name, 0))
-
-    def metrics_of(self, name: str) -> float:
-        """The sum of a metric's series."""
-        return sum(float(value) for series, value in self._metrics.items() if series.startswith(f"{name}{{"))
-
-
-async def play(patience: float | None = None, **changes: Any) -> Outcome:
-    """Plays the scenario with a fifth of everything, and with these parts changed.
-
-    With ``patience`` it goes on for at most so many seconds until no pod is pending, whatever was expected when.
-    """
-    document = yaml.safe_load(SCENARIO.read_text("utf-8"))
-    cluster, steps = document["cluster"], document["steps"]
-    # The service of this test is not killed, so what arrives while it is away is left out.
-    del steps[next(at for at, step in enumerate(steps) if "restartExtender" in step) - 1 :]
-    for part in (*cluster["nodes"], *cluster["running"]):
-        part["count"] //= 5
-    for step in steps:
-        for action in ("arrive", "expect"):
-            for field in ("count", "placed"):
-                if field in step.get(action, {}):
-                    step[action][field] //= 5
-    for section, values in changes.items():
-        document[section] = document.get(section, {}) | values if isinstance(values, dict) else values
-    scenario = parse_scenario(document)
-    settings = scenario_settings(scenario, str(SCENARIO))
-    async with (
-        SimulatedCluster(scenario, 1, read_objects(scenario, str(SCENARIO))) as simulated,
-        service_running(settings, simulated.api.url, 1) as (url, service),
-    ):
-        await simulated.begin(url)
-        player = Player(simulated)
-        await player.run(scenario.steps)
-        async with asyncio.timeout(patience):
-            while patience and simulated.pending():  # noqa: ASYNC110 - writes that are tried again look like quiet
-                await asyncio.sleep(0.1)
-        await player.finish()
-        return Outcome(simulated, player, service.metrics.render().decode())
+from tests.cli.preemption_scenario import play, small_scenario
 
 
 @pytest.fixture
@@ -142,39 +80,16 @@ async def test_writes_that_fail_in_every_way_leave_no_pod_without_a_node(caplog:
 # -- `extender simulate`: the real service on an embedded cluster, the last line, the exit codes, and errors for
 #    people
 
-KEEP_APART = {
-    "podAntiAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
-        ]
-    }
-}
-
-
-def _scenario(folder: Path, **parts: Any) -> str:
-    document = {
-        "apiVersion": "placement.extender.dev/v1alpha1",
-        "kind": "Scenario",
-        "name": "test",
-        "cluster": {"nodes": [{"count": 3}], "namespaces": [{"name": "default"}]},
-        "templates": {"web": {"labels": {"app": "web"}, "spec": {"affinity": KEEP_APART}}},
-        "steps": [{"arrive": {"template": "web", "count": 4}}, {"settle": {"calm": "200ms"}}],
-        **parts,
-    }
-    path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document), "utf-8")
-    return str(path)
-
 
 def test_the_real_service_rejects_what_has_no_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", _scenario(tmp_path)]) == 0
+    assert main(["simulate", small_scenario(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     reason = "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."
     assert lines[-2:] == [f"pending: default/web-3: {reason}", "placed 3, pending 1, violations 0"]
 
 
 def test_a_report_is_one_json_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", _scenario(tmp_path), "--seed", "5", "-o", "json"]) == 0
+    assert main(["simulate", small_scenario(tmp_path), "--seed", "5", "-o", "json"]) == 0
     captured = capsys.readouterr()
     report = json.loads(captured.out)
     assert (report["seed"], report["placed"], report["pending"], report["violations"]) == (5, 3, 1, [])
@@ -183,7 +98,7 @@ def test_a_report_is_one_json_document(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_an_expectation_that_fails_is_reported_and_gives_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steps = [{"settle": {"calm": "50ms"}}, {"expect": {"placed": 9}}]
-    assert main(["simulate", _scenario(tmp_path, steps=steps)]) == 1
+    assert main(["simulate", small_scenario(tmp_path, steps=steps)]) == 1
     out = capsys.readouterr().out
     assert "unexpected: steps[1].expect.placed: expected 9, got 0" in out
     assert out.splitlines()[-1] == "placed 0, pending 0, violations 0"
@@ -191,7 +106,7 @@ def test_an_expectation_that_fails_is_reported_and_gives_1(tmp_path: Path, capsy
 
 def test_a_pod_that_is_pending_for_another_reason_gives_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     steps = [{"arrive": {"template": "web", "count": 4}}, {"settle": {"calm": "50ms"}}]
-    path = _scenario(tmp_path, steps=[*steps, {"expect": {"waiting": {"*": "Insufficient cpu"}}}])
+    path = small_scenario(tmp_path, steps=[*steps, {"expect": {"waiting": {"*": "Insufficient cpu"}}}])
     assert main(["simulate", path]) == 1
     said = "default/web-3: 0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."
     problem = f"unexpected: steps[2].expect.waiting: expected only what is listed, got {said}"
@@ -201,14 +116,14 @@ def test_a_pod_that_is_pending_for_another_reason_gives_1(tmp_path: Path, capsys
 def test_a_short_run_has_its_own_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cluster = {"nodes": [{"count": {"full": 3, "short": 2}}], "namespaces": [{"name": "default"}]}
     for short, line in (([], "placed 3, pending 1, violations 0"), (["--short"], "placed 2, pending 2, violations 0")):
-        assert main(["simulate", _scenario(tmp_path, cluster=cluster), *short]) == 0
+        assert main(["simulate", small_scenario(tmp_path, cluster=cluster), *short]) == 0
         assert capsys.readouterr().out.splitlines()[-1] == line
 
 
 def test_the_scenario_sets_the_extender(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # With its rule off the extender lets the pods crowd, and the judge, which knows no settings, says so.
     rules = {"interPodAffinity": {"enabled": False}}
-    path = _scenario(
+    path = small_scenario(
         tmp_path,
         extender={"rules": rules, "placement": "cooperative"},
         steps=[
@@ -234,7 +149,7 @@ def test_the_scenario_sets_the_extender(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_scenario_that_cannot_be_played_is_reported_in_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: dict[str, Any], message: str
 ) -> None:
-    assert main(["simulate", _scenario(tmp_path, **parts)]) == 1
+    assert main(["simulate", small_scenario(tmp_path, **parts)]) == 1
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
@@ -255,5 +170,5 @@ def test_files_beside_the_scenario_hold_ordinary_objects(tmp_path: Path, capsys:
     (folder / "a.yaml").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes}), "utf-8")
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
     (folder / "b.yaml").write_text("---\n---\n" + yaml.safe_dump(namespace), "utf-8")
-    assert main(["simulate", _scenario(tmp_path, cluster={"files": ["cluster"]})]) == 0
+    assert main(["simulate", small_scenario(tmp_path, cluster={"files": ["cluster"]})]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "placed 2, pending 2, violations 0"

@@ -4,79 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from extender.simulator.apiserver.server import ApiServer
-from tests.builders import Json, namespace_json, node_json, pod_json, term, weighted
-from tests.cli.printing import Result, called
-
-Run = Callable[..., Result]
+from tests.builders import namespace_json, pod_json, term
+from tests.cli.printing import called
+from tests.cli.quota_command import ALL, NAMESPACES, NODES, Run, generated, of, pods, quota, report, snapshot, workload
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return partial(called, capsys, "quota")
-
-
-def of(kind: str, body: Json, version: str = "v1") -> Json:
-    return {"apiVersion": version, "kind": kind, **body}
-
-
-def quota(name: str, namespace: str, *more: str, **hard: str) -> Json:
-    scopes = ["CrossNamespacePodAffinity", *more]
-    meta = {"name": name, "namespace": namespace}
-    return of("ResourceQuota", {"metadata": meta, "spec": {"hard": hard, "scopes": scopes}})
-
-
-ALL = term("zone", app="web", namespace_selector={})
-OWN = term("zone", app="web", namespaces=["shop"])
-NODES = [of("Node", node_json(f"n{number}", zone=f"z{number // 2}")) for number in range(4)]
-NAMESPACES = [of("Namespace", namespace_json(name)) for name in ("shop", "lab", "kube-system")]
-
-
-def pods() -> list[Json]:
-    """Two placed pods and three pending ones of a workload in lab, one that names its own namespace, and one without terms."""
-    made = [
-        pod_json(f"web-{number}", on=f"n{number}" if number < 2 else "", namespace="lab", apart=[ALL])
-        for number in range(5)
-    ]
-    for number, each in enumerate(made):
-        each["metadata"]["creationTimestamp"] = f"2026-01-0{9 - number}T00:00:00Z"
-    made.append(pod_json("own", on="n3", namespace="shop", avoids=[weighted(1, OWN)]))
-    made.append(pod_json("plain", on="n3", namespace="shop", apart=[term("zone", app="web")]))
-    made.append(pod_json("system", namespace="kube-system", apart=[ALL]))
-    return [of("Pod", each) for each in made]
-
-
-def workload(kind: str, name: str, version: str = "apps/v1", **metadata: Any) -> Json:
-    spec = pod_json(apart=[ALL, term("zone", app="x")], prefers=[weighted(1, OWN)])["spec"]
-    meta = {"name": name, "namespace": "lab", **metadata}
-    return of(kind, {"metadata": meta, "spec": {"template": {"spec": spec}}}, version)
-
-
-def snapshot(folder: Path, *objects: Json) -> str:
-    path = folder / "cluster.json"
-    path.write_text(json.dumps({"kind": "List", "items": [*NODES, *NAMESPACES, *objects]}), "utf-8")
-    return str(path)
-
-
-def report(run: Run, folder: Path, *objects: Json, limit: int | None = None) -> Any:
-    found = run(
-        "report",
-        "--snapshot",
-        snapshot(folder, *objects),
-        "-o",
-        "json",
-        *([] if limit is None else ["--limit", str(limit)]),
-    )
-    assert (found.code, found.err) == (0, "")
-    return found.document
 
 
 def test_pods_are_shown_by_template_with_what_their_terms_reach_and_close(run: Run, tmp_path: Path) -> None:
@@ -234,12 +175,6 @@ def test_wrong_usage_ends_with_2(run: Run, arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         run(*arguments)
     assert ended.value.code == 2
-
-
-def generated(run: Run, *arguments: str) -> list[Json]:
-    found = run("generate", *arguments)
-    assert (found.code, found.err) == (0, "")
-    return list(yaml.safe_load_all(found.out))
 
 
 def test_every_namespace_gets_a_quota_and_the_exempt_ones_none(run: Run, tmp_path: Path) -> None:

@@ -20,11 +20,7 @@ from tests.explaining import finished
 from tests.fakes import PATIENCE
 
 _LABELS: Final = {"app": "web"}
-
-
 _RESOURCES: Final = {"limits": {"cpu": "100m"}, "requests": {"memory": "64Mi"}}
-
-
 _OF_REVISION: Final = {
     "maxSkew": 1,
     "topologyKey": "kubernetes.io/hostname",
@@ -57,8 +53,6 @@ _CLAIM: Final = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 }
-
-
 WORKLOADS: Final = {
     "Deployment": (_workload("Deployment", replicas=3, pod_spec={"topologySpreadConstraints": [_OF_REVISION]}), 3),
     "ReplicaSet": (_workload("ReplicaSet", replicas=2, pod_spec={"hostNetwork": True}), 2),

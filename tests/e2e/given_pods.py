@@ -18,14 +18,8 @@ from tests.e2e.client import Api
 from tests.wire.test_given_pods import a_pod
 
 _PODS: Final = "/api/v1/namespaces/default/pods"
-
-
 _STRICT: Final = {"dryRun": "All", "fieldValidation": "Strict"}
-
-
 _UNKNOWN: Final = re.compile(r'unknown field "([^"]*)"')
-
-
 _UNDECODED: Final = "a field of the wrong type, of which the apiserver names no path"
 
 

@@ -18,22 +18,14 @@ from tests.e2e.policing import Policed
 from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, pod, spread, term
 
 WITHIN: Final = 90.0
-
-
 QUOTA, EACH = 6, 3  # pods of the first domain, and of a gang
-
-
 COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-
-
 SETTINGS: Final[dict[str, Any]] = {
     "leaderElection": {"enabled": True},
     "preemption": {"mode": "execute"},
     "quota": {"enabled": True, "default": {"action": "Deny"}},
     "release": {"podsPerNamespace": 100, "sharePerNamespace": 0.25},
 }
-
-
 HONEST: Final = {"matchLabels": {"kubernetes.io/metadata.name": "default"}}
 
 

@@ -18,8 +18,6 @@ from tests.e2e.slow_writes import Wait, way_round
 from tests.e2e.test_lost_preemptions import WITHIN
 
 COUNTED: Final = ("/pods/", "/groupplacements")
-
-
 SHORT: Final = {"enabled": True, "leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"}
 
 

@@ -8,14 +8,10 @@ from extender.simulator.json_objects import JsonObject
 from tests.simulator.plain import pod
 
 _LABEL = {"native": "1"}
-
-
 _ZONE = {
     "topologyKey": "zone",
     "labelSelector": {"matchLabels": _LABEL, "matchExpressions": [{"key": "a", "operator": "Exists"}]},
 }
-
-
 SPEC: JsonObject = {
     "podSelector": {"matchLabels": _LABEL},
     "matchConditions": {
@@ -39,8 +35,6 @@ SPEC: JsonObject = {
     "schedulerName": "batch",
     "schedulingGates": [{"name": "example.com/gate"}],
 }
-
-
 _DIRECTED = ("nodeSelector", "tolerations", "topologySpreadConstraints", "schedulerName", "schedulingGates", "nodeName")
 
 

@@ -19,8 +19,6 @@ from tests.programs import tool
 from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
 
 FOREIGN = {"Certificate", "Issuer"}
-
-
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 

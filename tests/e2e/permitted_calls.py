@@ -29,8 +29,6 @@ from tests.fakes import PATIENCE
 from tests.simulator.plain import pod
 
 SETTINGS = Path(__file__).parents[2] / "config" / "extender.yaml"
-
-
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
@@ -62,8 +60,6 @@ async def doctor(kubeconfig: Path) -> tuple[int, dict[str, Any]]:
 
 
 Call = Callable[[Session, PodRef], Awaitable[object]]
-
-
 LEASE = Lease(NAMESPACE, "placement-extender", holder="one", acquire_time=NOW, renew_time=NOW)
 
 

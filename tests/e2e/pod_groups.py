@@ -19,11 +19,7 @@ from tests.e2e.two_replicas import Front, two_replicas
 from tests.simulator.plain import ZONE, node, pod
 
 PLACEMENTS: Final = "/apis/placement.extender.dev/v1alpha1/groupplacements"
-
-
 LABEL, SIZE = "example.com/gang", "example.com/gang-size"
-
-
 SETTINGS: Final[dict[str, Any]] = {
     "mode": "offload",
     "leaderElection": {"enabled": True},
@@ -114,11 +110,7 @@ NOT_NOW: Final[JsonObject] = {
         "validations": [{"expression": "false", "message": "not now", "reason": "Invalid"}],
     },
 }
-
-
 MACHINE: Final = "example.com/machine"
-
-
 POLICIES: Final = "/apis/placement.extender.dev/v1alpha1/clusterpodschedulingpolicies"
 
 

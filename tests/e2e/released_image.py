@@ -22,14 +22,8 @@ from tests.e2e.control_plane import ControlPlane
 from tests.programs import tool
 
 BASE = "localhost/debian-python:e2e"
-
-
 USER = "65532:65532"
-
-
 _STORAGE = '[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
-
-
 WHO_AND_WHERE = """
 import os
 print(os.getuid(), os.getgid())

@@ -32,8 +32,6 @@ from tests.programs import tool
 from tests.simulator.plain import ZONE, pod
 
 NAMESPACES: Final = {"sidecar": "kube-system", "second-scheduler": "kube-system", "schedulers": "placement-shared"}
-
-
 INSTALL: Final = {
     "sidecar": ("Sidecar, with kubeadm", 0),
     "second-scheduler": ("Second scheduler", 0),
@@ -41,8 +39,6 @@ INSTALL: Final = {
     "service-cert-manager": ("Service", 1),
     "schedulers": ("Several schedulers", 0),
 }
-
-
 REMOVE: Final = {
     "sidecar": "Remove the sidecar",
     "second-scheduler": "Remove the second scheduler",
@@ -50,8 +46,6 @@ REMOVE: Final = {
     "service-cert-manager": "Remove the service",
     "schedulers": "Remove several schedulers",
 }
-
-
 SCHEDULERS: Final = {"second-scheduler": "kube-scheduler.yaml", "schedulers": "placement-scheduler-0.yaml"}
 
 

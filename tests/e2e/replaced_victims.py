@@ -13,14 +13,8 @@ from tests.e2e.test_preemption import prepare
 from tests.simulator.plain import HOSTNAME, anti_affinity, node, pod, term
 
 OPEN, PREEMPTORS, PER_NODE = 6, 3, 2
-
-
 APART = anti_affinity(term(HOSTNAME, app="web"), term(HOSTNAME, app="lonely"))
-
-
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-
-
 _TAINT = [{"key": "reserved", "value": "yes", "effect": "NoSchedule"}]
 
 

@@ -19,20 +19,10 @@ from tests.e2e.pod_groups import LABEL, gang, zones
 from tests.simulator.plain import ZONE, pod
 
 SECONDS: Final = float(os.environ.get("RESTARTING_SECONDS", "90"))
-
-
 EVERY: Final = 30.0  # seconds between two restarts
-
-
 WITHIN: Final = 180.0 + SECONDS  # on a slow machine watches may stand still until the last restart
-
-
 GANG, ALONE, FULL = 3, 2, 6  # pods of a gang, preemptors without a gang, pods that fill a zone
-
-
 _RETRY: Final = 0.2
-
-
 _T = TypeVar("_T")
 
 

@@ -20,17 +20,9 @@ from tests.fakes import PATIENCE
 from tests.programs import tool
 
 CREATIONS, EACH_SECONDS = 600, 0.05
-
-
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/placement-extender"
-
-
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/placement-extender"
-
-
 SELECTOR = "app.kubernetes.io/name=placement-extender,app.kubernetes.io/component=extender"
-
-
 FAILED_CALL = re.compile(r'(?:Post \\?"|with extender at URL )https://127\.0\.0\.1:\d+/\w+.{0,120}')
 
 

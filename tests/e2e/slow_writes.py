@@ -20,8 +20,6 @@ from tests.e2e.control_plane import HOST, ControlPlane
 # Of one connection each, not of the message.
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 _MOST_BYTES = 2**26
-
-
 Wait = Callable[[web.Request], Awaitable[None]]
 """Called before a write is handed on."""
 

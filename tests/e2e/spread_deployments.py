@@ -15,13 +15,7 @@ import pytest
 
 from extender.model.objects import DELETION_COST, DELETION_COST_MARK
 from extender.model.units import rfc3339
-from extender.simulator.json_objects import (
-    JsonObject,
-    is_terminating,
-    labels_of,
-    name_of,
-    node_of,
-)
+from extender.simulator.json_objects import JsonObject, is_terminating, labels_of, name_of, node_of
 from tests.deploy.policies.examples import API_VERSION, to_copy
 from tests.e2e import controllers
 from tests.e2e.client import NODES, pod_path
@@ -34,17 +28,9 @@ from tests.fakes import PATIENCE
 from tests.simulator.plain import ZONE, node, pod, spread
 
 WEB = "/apis/apps/v1/namespaces/default/deployments/web"
-
-
 DOMAINS = f"/apis/{API_VERSION}/topologydomains"
-
-
 POLICY = f"/apis/{API_VERSION}/clusterpodschedulingpolicies/spread-on-a-bad-day"
-
-
 LABELS = {"app": "web"}
-
-
 _SMP = "application/strategic-merge-patch+json"
 
 

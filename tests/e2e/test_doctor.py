@@ -21,8 +21,6 @@ from tests.fakes import PATIENCE
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 NEVER = "kube-scheduler has not called filter since the service started"
-
-
 STILL_ON = "profile default-scheduler: {} is enabled, so it counts all pods as well as the extender"
 SET_UPS = {
     "good": SetUp([]),

@@ -19,8 +19,6 @@ from tests.e2e.test_group_preferences import releasing
 from tests.simulator.plain import ZONE
 
 __all__ = ["released"]  # the fixture
-
-
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(700 + 3 * SECONDS)]
 
 

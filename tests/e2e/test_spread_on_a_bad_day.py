@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 
 from extender.model.objects import DELETION_COST
-from extender.simulator.json_objects import (
-    JsonObject,
-    labels_of,
-    name_of,
-    node_of,
-    uid_of,
-)
+from extender.simulator.json_objects import JsonObject, labels_of, name_of, node_of, uid_of
 from tests.e2e import two_replicas as leading
 from tests.e2e.client import ApiFailure, path_of, pod_path
 from tests.e2e.cluster import Cluster

@@ -38,8 +38,6 @@ from tests.e2e.wrong_set_ups import (
 from tests.simulator.plain import pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-
-
 OF_ALL_ROWS = ("the certificate server expires in 10 days", "renew it")
 
 

@@ -21,8 +21,6 @@ from tests.fakes import PATIENCE
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, pod, spread, term
 
 OURS: Final = "ended-by-the-test"  # victims that are still ending when the version changes
-
-
 POLICIES: Final[dict[str, JsonObject]] = {
     "batch-on-ssd": {"podSelector": {"matchLabels": {"app": "batch"}}, "nodeSelector": {"disk": "ssd"}},
     "gangs": {

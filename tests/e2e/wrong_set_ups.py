@@ -24,8 +24,6 @@ from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
 
 SCHEDULER, ADMIN = "system:kube-scheduler", "placement-extender-admin"
-
-
 Findings = list[dict[str, str]]
 
 
@@ -81,11 +79,7 @@ class Row:
 
 
 CALLS = "kube-scheduler's calls fail, 1 pod waits: "
-
-
 ENDED = f"{CALLS}the extender ends the connection: it rejects the scheduler's client certificate"
-
-
 ROWS = {
     "right": Row(is_bound=True),
     "bindVerb without server.paths.bind": Row(
@@ -142,8 +136,6 @@ ROWS = {
         [("kube-scheduler has not tried 1 pod", "clientConnection.kubeconfig; /etc/kubernetes/nowhere.conf is not on")],
     ),
 }
-
-
 NOT_STARTED = "a kubeconfig that is not there"
 
 
@@ -211,8 +203,6 @@ credentials.ACCOUNT_FOLDER = sys.argv.pop(1)
 from extender.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
-
-
 OVERLAYS = {
     "service": ("placement-extender", "kube-scheduler.yaml"),
     "schedulers": ("placement-shared", "placement-scheduler-0.yaml"),
@@ -264,8 +254,6 @@ async def eventually_found(expected: list[tuple[str, str, str]], *arguments: str
 
 
 LEASE = "where deploy/base/lease.yaml grants it: `kubectl apply -k"
-
-
 LEASE_DENIED = [
     ("ready", "readiness check leadership fails: standby, no replica leads; 403", LEASE),
     ("writes", "the API server forbids the service's call get_lease", LEASE),
@@ -275,11 +263,7 @@ LEASE_DENIED = [
     ),
     ("lease", "no replica holds the Lease, so none answers", "see the logs of the replicas"),
 ]
-
-
 LEADER = "where deploy/overlays/service/leader.yaml grants it: `kubectl apply -k"
-
-
 SLICE_DENIED = [
     ("writes", "the API server forbids the service's call", LEADER),
     *(

@@ -18,8 +18,6 @@ from tests.builders import Json, settings
 from tests.gangs import gated
 
 ZONES = "abcd"
-
-
 SETTINGS = settings()
 
 

@@ -22,20 +22,10 @@ from tests.builders import settings as settings_of
 from tests.policies import policy
 
 ENABLED = settings_of(policies={"enabled": True})
-
-
 ZONES = "abcd"
-
-
 AFTER = 5.0
-
-
 MINIMA: list[Json] = [{}, {"minDomains": "Declared"}, {"minDomains": 3}]
-
-
 INCLUSION = {"nodeAffinityPolicy": ["Honor", "Ignore"], "nodeTaintsPolicy": ["Honor", "Ignore"]}
-
-
 OTHERS: list[Json] = [{}, {"fullDomains": "Exclude"}]
 
 

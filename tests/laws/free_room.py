@@ -15,20 +15,10 @@ from tests.builders import asking, settings
 from tests.contenders import contender, contender_json, stage
 
 NODES = ("n0", "n1", "n2")
-
-
 ROOM = 4
-
-
 PODS = tuple(f"p{number}" for number in range(7))
-
-
 SIZES = {name: 1 + number % 3 for number, name in enumerate(PODS)}
-
-
 PORTS = {"p0": [80], "p3": [80], "p5": [81]}
-
-
 DOUBT = AssumptionTimeouts(expiry=100.0, failure_grace=0.0, doubt=1.0)
 
 

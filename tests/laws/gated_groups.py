@@ -20,11 +20,7 @@ from tests.contenders import contender
 from tests.gangs import FOREIGN_GATE, gated
 
 PODS = ("a", "b", "c", "d")
-
-
 GATES = ((RELEASE_GATE,), (FOREIGN_GATE, RELEASE_GATE), (FOREIGN_GATE,))
-
-
 waiting = st.builds(
     lambda name, gang, gates, size, terminating: gated(
         name, gang, gates=gates, labels={"n": size}, terminating=terminating
@@ -35,8 +31,6 @@ waiting = st.builds(
     st.sampled_from(["1", "2", "two"]),
     st.booleans(),
 )
-
-
 released = st.builds(
     lambda name, gang, node, phase: gated(name, gang, released=gang, on=node, phase=phase),
     st.sampled_from(PODS),
@@ -59,8 +53,6 @@ WHERE: Final[dict[str, Json]] = {
     "set": _in("ab", "b"),
     "two domains": _in("bc"),
 }
-
-
 narrowed = st.builds(
     lambda name, gang, node, where, cpu, terminating: gated(
         name, gang, released=gang, on=node, cpu=cpu, terminating=terminating, **WHERE[where]
@@ -72,8 +64,6 @@ narrowed = st.builds(
     st.sampled_from([500, 1000]),
     st.booleans(),
 )
-
-
 LEVELS = st.sampled_from([(), (Level(ZONE, "a"),), (Level(ZONE, "b", ("b", "c")),)])
 
 
@@ -94,8 +84,6 @@ recorded = st.builds(
     LEVELS,
     st.sampled_from([True, True, True, False]),
 )
-
-
 stripped = st.builds(
     lambda name, gang, node, where: contender(name, on=node, labels={"gang": gang}, **WHERE[where]),
     st.sampled_from(PODS),

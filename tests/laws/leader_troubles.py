@@ -13,8 +13,6 @@ from tests.fakes import FakeClock, every_sleep
 from tests.tasks.electing import NOON, Leases, Replica, replica
 
 PERIOD = 0.5
-
-
 CALM = 60.0
 
 

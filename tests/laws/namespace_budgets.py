@@ -17,21 +17,10 @@ from extender.rules.catalog import counts_of_rules
 from extender.settings.limits import NamespaceLimits
 from tests.builders import Json, pod_json
 from tests.laws.observing import WHOLE_ANSWERS, Cluster, apply, shape_of
-from tests.strategies import (
-    LABELS,
-    NAMESPACE_NAMES,
-    OWN_CONSTRAINTS,
-    TERMS,
-    Change,
-    one_of,
-)
+from tests.strategies import LABELS, NAMESPACE_NAMES, OWN_CONSTRAINTS, TERMS, Change, one_of
 
 LIMITS: Final = NamespaceLimits(selectors=2, topology_keys=2, cross_namespace_terms=1, compile_steps=14)
-
-
 MOST: Final = (2, 2, 1, 14)
-
-
 Action = tuple[str, Json | None]
 
 

@@ -17,14 +17,8 @@ from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
 from tests.strategies import one_of
 
 _ROOM: Final = {"cpu": "4", "pods": "9"}
-
-
 _CORDON: Final = taint("node.kubernetes.io/unschedulable")
-
-
 _LABELS: Final = {"disk": ["ssd", "hdd", "true"], "rack": ["r1", "r2"], "size": ["4", "6"]}
-
-
 _TEAMS: Final = {"team": ["a", "b"], "new": ["true"]}
 
 
@@ -68,18 +62,12 @@ _TAINTS: Final = [
     taint("drained", effect="NoExecute"),
     taint("slow", effect="PreferNoSchedule"),
 ]
-
-
 _APART: Final = [
     term("zone", namespace_selector=matching(team="a"), app="web"),
     term("host", namespace_selector=matching(("team", "NotIn", ["b"])), app="web"),
     term("rack", app="web"),
 ]
-
-
 _ABOUT_PODS: Final = ("labelNamespace", "addNode")
-
-
 _NODES: Final[list[dict[str, Any]]] = [
     {"node_selector": {"disk": "ssd"}},
     {"node_terms": [{"matchExpressions": [requirement("disk", "NotIn", ["ssd", "hdd"])]}]},
@@ -96,8 +84,6 @@ _NODES: Final[list[dict[str, Any]]] = [
     },
     {},
 ]
-
-
 _PODS: Final[list[dict[str, Any]]] = [
     {"near": [term("zone", namespace_selector=matching(team="a"), app="db")]},
     {"near": [term("rack", namespace_selector=matching(("new", "DoesNotExist", [])), app="db")]},

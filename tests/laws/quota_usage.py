@@ -20,14 +20,8 @@ from tests.policies import policy
 from tests.quotas import quota
 
 NAMES = ("a", "b", "c", "d")
-
-
 HOMES = ("team", "other")
-
-
 ACROSS = [term("zone", app="db", namespace_selector={})]
-
-
 BY_POLICY = policy("apart", affinity={"podAntiAffinity": {REQUIRED: ACROSS}}, podSelector={"matchLabels": {"app": "p"}})
 
 

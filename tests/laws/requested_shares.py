@@ -8,8 +8,6 @@ from extender.index.cluster import ClusterIndex
 from tests.builders import node, pod
 
 MEBI = 2**20
-
-
 SIZES: tuple[dict[str, str], ...] = (
     {},
     {"cpu": "4"},

@@ -13,14 +13,8 @@ from tests.builders import asking, settings
 from tests.contenders import cluster, contender, contender_json, stage
 
 NODES = ("n0", "n1", "n2")
-
-
 ROOM = 4
-
-
 PODS = tuple(f"p{number}" for number in range(6))
-
-
 SIZES = dict(zip(PODS, (1, 1, 1, 2, 2, 3), strict=True))
 
 

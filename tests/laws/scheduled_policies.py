@@ -31,20 +31,12 @@ def matched(one: Pod) -> set[str]:
 
 
 WEB: Json = {"matchLabels": {"app": "web"}}
-
-
 DB: Json = {"matchLabels": {"app": "db"}}
-
-
 ZONES = ("a", "b")
-
-
 SMALL: list[Node] = [
     kinds.NODES.decode_object(orjson.dumps(node_json(f"m{number}", zone=ZONES[number % 2], disk=str(number))))
     for number in range(4)
 ]
-
-
 NEAR = st.lists(
     st.builds(
         lambda key, selector, keys: {"topologyKey": key, "labelSelector": selector} | keys,
@@ -55,8 +47,6 @@ NEAR = st.lists(
     max_size=2,
     unique_by=str,
 )
-
-
 SPREADS = st.lists(
     st.builds(
         lambda key, selector, skew, action: {

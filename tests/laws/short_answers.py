@@ -15,8 +15,6 @@ from tests.strategies import KEYS, SELECTORS, Step, one_of, pods
 
 # No default constraints: with two of them, over two keys, a rank is an estimate until the passing nodes are known.
 NO_DEFAULTS = {"topologySpread": {"defaultingType": "List", "defaultConstraints": []}}
-
-
 WHOLE = settings(rules=NO_DEFAULTS, answers={"shortlist": 0, "scoreScale": "inTree"})
 
 

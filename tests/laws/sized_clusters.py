@@ -15,8 +15,6 @@ from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, apply
 from tests.strategies import Change, Step, histories
 
 _ALLOCATABLE: Final = {"cpu": "4", "memory": "2Gi", "pods": "9"}
-
-
 _REQUESTS: Final = {"cpu": "1500m", "memory": "3Gi"}  # of the second pod on a node there is less than none left
 
 

@@ -15,14 +15,7 @@ from tests.builders import Json, asking, settings
 from tests.deciding import filter_nodes
 from tests.explaining import explained, fits
 from tests.laws.cases import case, meets_its_case
-from tests.laws.explain_strategies import (
-    check_helps,
-    crowded,
-    decoded_pod,
-    named,
-    requesting_pods,
-    roomy_clusters,
-)
+from tests.laws.explain_strategies import check_helps, crowded, decoded_pod, named, requesting_pods, roomy_clusters
 from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
 from tests.strategies import NODE_NAMES, one_of
 

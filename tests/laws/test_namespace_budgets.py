@@ -11,20 +11,12 @@ from extender.index.audit import audit
 from extender.index.counts.namespace_budgets import Amounts
 from tests.laws.cases import case, meets_its_case
 from tests.laws.namespace_budgets import CONSTRAINED, Action, of_pod, played, recounted
-from tests.strategies import (
-    NAMESPACE_NAMES,
-    POD_NAMES,
-    by_weight,
-    one_of,
-    running_pods,
-)
+from tests.strategies import NAMESPACE_NAMES, POD_NAMES, by_weight, one_of, running_pods
 
 """A pod as it is now, its deletion (None), or a request for it (an empty body)."""
 
 
 _BODY: Final = by_weight((3, CONSTRAINED), (1, running_pods("any")), (5, st.just({})), (1, st.none()))
-
-
 ACTIONS: Final = st.lists(st.builds(of_pod, one_of(POD_NAMES), _BODY), min_size=10, max_size=24)
 
 

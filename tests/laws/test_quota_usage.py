@@ -15,8 +15,6 @@ from tests.quotas import SCOPE, reaching
 
 AMOUNTS: tuple[dict[str, str], ...] = ({"pods": "1"}, {"count/pods": "2", "cpu": "1"}, {"limits.cpu": "1"}, {})
 SCOPES = ((SCOPE,), (SCOPE, "Terminating"), (SCOPE, "NotTerminating"), ("Terminating",))
-
-
 STEPS = st.one_of(
     st.tuples(st.just("on"), PODS_OF),
     st.tuples(st.just("gone"), PODS_OF),

@@ -18,8 +18,6 @@ from tests.laws.release_choice import RACK, Host, can_hold, hosts_index
 
 KEY = GroupKey("default", "policy", "x")
 SETTINGS = settings()
-
-
 HOSTS = st.lists(
     st.builds(
         Host,

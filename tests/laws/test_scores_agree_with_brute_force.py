@@ -13,13 +13,7 @@ from extender.rules.topology_spread import TopologySpread
 from extender.simulator.oracle.brute_force import are_parsable, is_parsable
 from tests.builders import Json, settings
 from tests.laws.observing import built, shape_of
-from tests.laws.scores_by_hand import (
-    affinity_scores,
-    names_of,
-    normalized_spread_scores,
-    spread_scores,
-    state_of,
-)
+from tests.laws.scores_by_hand import affinity_scores, names_of, normalized_spread_scores, spread_scores, state_of
 from tests.strategies import Step, histories, pods
 
 HARD_WEIGHT = 5

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from http import HTTPStatus
 from time import monotonic
-from typing import Any
 
 import orjson
 import pytest
-from aiohttp import ClientResponse, ClientSession, web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.test_utils import make_mocked_request
+from aiohttp import ClientSession, web
 
 from extender.model.units import Address, Duration
 from extender.server.app import listening
@@ -21,46 +16,18 @@ from extender.server.collaborators import COLLABORATORS
 from extender.server.transport.connection_slots import ConnectionSlot
 from extender.server.transport.connections import ConnectionLimits, Connections, ServerConnection
 from extender.server.v1 import decision_streams, decisions
-from extender.server.v1.decision_streams import DecisionEvents, DecisionStreams
+from extender.server.v1.decision_streams import DecisionStreams
 from extender.settings.connections import Server
 from extender.telemetry.decision_log import DecisionLog
 from tests.fakes import PATIENCE, until
+from tests.server.decision_streams import Reader, events, filled, served, written_to
 from tests.server.raw import Sunk, head_of, whole, wire
 from tests.server.serving import BY_NAMES, app_with
-
-Event = tuple[str, str, Any]  # its id, its name and its data
 
 
 @pytest.fixture(autouse=True)
 def _short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_streams, "POLL_SECONDS", 0.01)
-
-
-@asynccontextmanager
-async def served(app: web.Application) -> AsyncIterator[ClientSession]:
-    async with listening(app, Address("127.0.0.1:0")) as url, ClientSession(url) as session:
-        yield session
-
-
-def event_of(text: str) -> Event:
-    fields = dict(line.split(": ", 1) for line in text.strip().splitlines())
-    return fields["id"], fields["event"], orjson.loads(fields["data"])
-
-
-async def events(answer: ClientResponse, count: int) -> list[Event]:
-    """The next events, without the interval for browsers and without comments."""
-    found: list[Event] = []
-    async with asyncio.timeout(PATIENCE):
-        while len(found) < count:
-            text = (await answer.content.readuntil(b"\n\n")).decode()
-            if not text.startswith(("retry", ":")):
-                found.append(event_of(text))
-    return found
-
-
-def filled(log: DecisionLog, *names: str) -> None:
-    for name in names:
-        log.add(1.0, "filter", ("team-a", name, f"uid-{name}"), 2, ["n1"])
 
 
 async def test_a_decision_is_an_event_with_its_number() -> None:
@@ -144,48 +111,6 @@ async def test_the_service_ends_although_streams_are_open() -> None:
         answer.close()
         await session.close()
     assert app[COLLABORATORS].streams.open == 0
-
-
-class Reader(AbstractStreamWriter):
-    """The other side of a stream, which reads when the test lets it."""
-
-    def __init__(self) -> None:
-        self.received = b""
-        self.reads = asyncio.Event()
-
-    async def write(self, chunk: Any) -> None:
-        self.received += chunk
-
-    async def drain(self) -> None:
-        await self.reads.wait()
-
-    async def write_eof(self, chunk: bytes = b"") -> None:
-        """Not used."""
-
-    async def write_headers(self, status_line: str, headers: Any) -> None:
-        """Not used."""
-
-    def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None:
-        """Not used."""
-
-    def enable_chunking(self) -> None:
-        """Not used."""
-
-    def events(self) -> list[Event]:
-        parts = self.received.decode().split("\n\n")
-        return [event_of(part) for part in parts if part.startswith("id")]
-
-
-@asynccontextmanager
-async def written_to(reader: Reader, streams: DecisionStreams) -> AsyncIterator[None]:
-    request = make_mocked_request("GET", "/v1/decisions/stream")
-    request.transport.is_closing.return_value = False  # type: ignore[union-attr] # the framework's own stand-in
-    writing = asyncio.create_task(DecisionEvents(streams, request, 0).write(reader))
-    try:
-        yield
-    finally:
-        writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)
 
 
 async def test_a_client_that_does_not_read_is_told_how_much_it_has_missed() -> None:

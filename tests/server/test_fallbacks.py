@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Literal, Never
+from typing import Any
 
 import orjson
 import pytest
@@ -19,13 +19,26 @@ from extender.server.collaborators import COLLABORATORS, Verbs
 from extender.settings.connections import Kube, Server
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.fakes import PATIENCE, until
+from tests.server.fallbacks import (
+    QUESTIONS,
+    Policy,
+    broken,
+    fallbacks,
+    filter_error,
+    handed_over,
+    never,
+    nothing_decided,
+    nothing_refused,
+    passed,
+    short,
+    stale,
+)
 from tests.server.serving import (
     AGREEABLE,
     BY_NAMES,
     BY_NODES,
     NODES,
     PREEMPTION,
-    Client,
     Switch,
     app_with,
     every_candidate,
@@ -33,51 +46,9 @@ from tests.server.serving import (
     scores_by_length,
 )
 
-Policy = Literal["error", "pass"]
 STALE_TEXT = "cannot decide: changes of pods cannot be followed now; /readyz says why"
 LATE_TEXT = "not decided within server.requestTimeout (250ms)"
 PASSING = {"filter": BY_NAMES["NodeNames"], "prioritize": [], "preempt": PREEMPTION["NodeNameToMetaVictims"]}
-QUESTIONS = {"filter": BY_NAMES, "prioritize": BY_NAMES, "preempt": PREEMPTION}
-
-
-def stale() -> Switch:
-    """A picture that was complete once."""
-    return Switch({"nodes": "", "pods": "watch silent for 200 s"}, was_ready=True)
-
-
-async def never(_: ExtenderArgs) -> FilterResult:
-    """A decision that waits for what does not come."""
-    await asyncio.Event().wait()
-    raise AssertionError
-
-
-def nothing_decided(_: object) -> Never:
-    """A decision that must not be asked for."""
-    raise AssertionError
-
-
-def nothing_refused() -> Never:
-    """What must not be told."""
-    raise AssertionError
-
-
-def short(policy: Policy = "error", most: int = 100) -> Server:
-    """A deadline that comes soon, and not before a slow machine has read a request or has answered one."""
-    return Server(request_timeout=Duration(0.25), on_deadline=policy, max_in_flight=most)
-
-
-async def fallbacks(client: Client) -> list[str]:
-    """The lines of the metric that are not zero."""
-    page = await (await client.get("/metrics")).text()
-    return [line for line in page.splitlines() if line.startswith("extender_fallbacks_total{")]
-
-
-async def passed(client: Client, verb: str) -> Any:
-    """What a verb lets pass, without what stands around it."""
-    answer = await client.post(f"/{verb}", json=QUESTIONS[verb])
-    assert answer.status == HTTPStatus.OK
-    found = await answer.json()
-    return found.get("NodeNames") or found.get("NodeNameToMetaVictims") if isinstance(found, dict) else found
 
 
 @pytest.mark.parametrize(
@@ -193,18 +164,6 @@ async def test_a_decision_is_kept_back_once_another_replica_may_answer(aiohttp_c
     assert await answer.json() == {"error": "not ready: leadership; /readyz?verbose lists the checks"}
 
 
-def handed_over(readiness: Switch, *, leads_then: bool, elsewhere: bool) -> Verbs:
-    """Verbs of a replica behind a Service: its next term, or that of another one, begins while a call waits."""
-
-    async def wait(redirects: int) -> bool:
-        assert redirects in {0, 9}
-        if leads_then:
-            readiness.missing["leadership"] = ""
-        return elsewhere
-
-    return Verbs(everything_passes, scores_by_length, every_candidate, is_handed_over=wait)
-
-
 async def test_a_call_at_a_standby_is_sent_to_the_replica_that_leads_by_now(aiohttp_client: AiohttpClient) -> None:
     readiness = Switch({"pods": "", "leadership": "standby"})
     client = await aiohttp_client(app_with(handed_over(readiness, leads_then=False, elsewhere=True), readiness))
@@ -315,20 +274,6 @@ BAD_BODIES = {
     "no pod": (b'{"NodeNames": ["node-a"]}', "Pod"),
     "a wrong type": (b'{"Pod": {"metadata": {"name": 5}}}', "Pod.metadata.name"),
 }
-
-
-def broken(args: object) -> Never:
-    raise RuntimeError(f"secret detail of {args}")
-
-
-async def filter_error(client: Client, body: bytes) -> str:
-    """The text that filter answers with status 200, next to lists that name no node."""
-    answer = await client.post("/filter", data=body)
-    assert answer.status == HTTPStatus.OK
-    fields: dict[str, object] = await answer.json()
-    text = str(fields.pop("Error"))
-    assert fields == {"Nodes": None, "NodeNames": [], "FailedNodes": {}, "FailedAndUnresolvableNodes": {}}
-    return text
 
 
 @pytest.mark.parametrize(("body", "field"), BAD_BODIES.values(), ids=BAD_BODIES)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -14,17 +12,15 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
-from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
+from extender.certificates.authority import CLIENT, SERVER, Authority
 from extender.certificates.rotation import CertificateError, ServingPair
 from extender.model.units import Address
-from extender.server.admission import AdmissionService, admitting
-from extender.server.app import listening
-from extender.server.transport.tls import ServerTls, TlsError, WebhookTls, _as_file
-from extender.settings.connections import Server, Tls
+from extender.server.admission import admitting
+from extender.server.transport.tls import ServerTls, WebhookTls
 from extender.settings.policies import Webhook
-from extender.telemetry.metrics import Metrics
 from tests.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections, shown
-from tests.server.serving import BY_NAMES, Decisions, Switch, app_with
+from tests.server.serving import BY_NAMES
+from tests.server.tls_clients import answer, asked, certificates, client, pair, problem_of, served, service, status
 
 SERVICE = "placement-extender.kube-system.svc"
 
@@ -32,29 +28,6 @@ SERVICE = "placement-extender.kube-system.svc"
 @pytest.fixture
 def pki(tmp_path: Path) -> Pki:
     return Pki(tmp_path)
-
-
-@asynccontextmanager
-async def served(tls: Tls) -> AsyncIterator[str]:
-    """The service under these settings; yields its URL."""
-    async with listening(app_with(server=Server(tls=tls)), Address("127.0.0.1:0"), ServerTls(tls)) as url:
-        yield url
-
-
-async def answer(url: str, context: ssl.SSLContext, server_name: str | None = None) -> list[str]:
-    async with (
-        new_connections(context) as session,
-        session.post(f"{url}/filter", json=BY_NAMES, server_hostname=server_name) as response,
-    ):
-        assert response.status == HTTPStatus.OK
-        passed: list[str] = (await response.json())["NodeNames"]
-        return passed
-
-
-async def status(url: str, context: ssl.SSLContext, path: str = "/filter") -> int:
-    method = "POST" if path == "/filter" else "GET"
-    async with new_connections(context) as session, session.request(method, f"{url}{path}", data=b"{}") as response:
-        return response.status
 
 
 @pytest.mark.parametrize("names", [(), (SCHEDULER,), ("other", SCHEDULER)])
@@ -95,15 +68,6 @@ async def test_a_client_without_a_certificate_is_rejected_before_its_request_is_
         response = await session.post(f"{url}/filter", data=b"{no json")
         assert response.status == HTTPStatus.UNAUTHORIZED
         assert await response.json() == {"error": "a client certificate of server.tls.clientCAFile is needed"}
-
-
-def certificates(pki: Pki) -> dict[str, Pair]:
-    """Certificates that are good for nothing here."""
-    return {
-        "of another authority": Authority.make("first", NOW, 5).issue(SCHEDULER, NOW, 5, CLIENT),
-        "expired": pki.authority.issue(SCHEDULER, LONG_AGO, 5, CLIENT),
-        "for servers": pki.authority.issue(SCHEDULER, NOW, 5, SERVER),
-    }
 
 
 @pytest.mark.parametrize("kind", ["of another authority", "expired", "for servers"])
@@ -159,23 +123,6 @@ async def test_the_lowest_version_is_a_setting(pki: Pki, lowest: str, *, answers
 
 # -- The certificate of the webhook's port: none at first, exchanged under load, and refused where it cannot be used ---
 
-AUTHORITY = Authority.make("one", NOW, 10)
-WEBHOOK = Webhook()
-
-
-def pair(name: str, days: float = 5, at: datetime = NOW) -> ServingPair:
-    made = AUTHORITY.issue(name, at, days, SERVER, LOOPBACK)
-    return ServingPair.load(made.certificate_pem, made.key_pem)
-
-
-def client() -> ssl.SSLContext:
-    """What an API server with the bundle does."""
-    return ssl.create_default_context(cadata=AUTHORITY.pair.certificate_pem.decode())
-
-
-def service(webhook: Webhook = WEBHOOK) -> AdmissionService:
-    return AdmissionService(Decisions().decide, Switch(), Metrics("1").admission(), Server(), webhook)
-
 
 async def test_before_there_is_a_certificate_no_handshake_succeeds() -> None:
     tls = WebhookTls()
@@ -222,21 +169,6 @@ def test_the_same_certificate_again_changes_nothing() -> None:
     assert datetime.fromtimestamp(ends["serving"], UTC) == first.end
 
 
-async def asked(url: str, shows: Pair | None = None) -> dict[str, int]:
-    """What a client with this certificate is answered."""
-    context = client()
-    if shows is not None:
-        with _as_file(shows.certificate_pem + shows.key_pem) as path:
-            context.load_cert_chain(path)
-    review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {"uid": "u"}}
-    found = {}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
-        for method, path in (("POST", "/mutate"), ("POST", "/validate"), ("GET", "/readyz")):
-            async with session.request(method, url + path, json=review if method == "POST" else None) as answer:
-                found[path] = answer.status
-    return found
-
-
 async def test_only_the_api_server_is_answered_where_its_client_ca_is_known(tmp_path: Path) -> None:
     ca, known, other = tmp_path / "clients.crt", Authority.make("clients", NOW, 5), Authority.make("others", NOW, 5)
     ca.write_bytes(known.pair.certificate_pem)
@@ -275,13 +207,6 @@ async def test_without_a_client_ca_that_can_be_read_no_certificate_is_served(
 
 
 # -- What is wrong with a certificate file is told before anything listens, by setting and file ------------------------
-
-
-def problem_of(tls: Tls) -> str:
-    """The text with which the files are refused."""
-    with pytest.raises(TlsError) as rejected:
-        ServerTls(tls)
-    return str(rejected.value)
 
 
 @pytest.fixture

@@ -2,11 +2,8 @@
 
 import asyncio
 import logging
-import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 
@@ -14,67 +11,16 @@ import aiohttp
 import pytest
 
 from extender.certificates.authority import CLIENT, SERVER, Authority
-from extender.model.units import Address
-from extender.server.app import listening
 from extender.server.transport.tls import ServerTls
-from extender.settings.connections import Server
 from tests.fakes import FakeClock, until
 from tests.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections, shown
-from tests.server.serving import BY_NAMES, app_with
+from tests.server.rotation import connected, load_on, renewed, served
+from tests.server.serving import BY_NAMES
 
 
 @pytest.fixture
 def pki(tmp_path: Path) -> Pki:
     return Pki(tmp_path)
-
-
-@asynccontextmanager
-async def served(tls: ServerTls, pki: Pki) -> AsyncIterator[str]:
-    """The service with these certificates; yields its URL."""
-    async with listening(app_with(server=Server(tls=pki.tls)), Address("127.0.0.1:0"), tls) as url:
-        yield url
-
-
-def renewed(pki: Pki, number: int = 0) -> None:
-    pki.put_server(pki.authority.issue(f"extender-{number}", NOW, 5, SERVER, LOOPBACK))
-
-
-@dataclass
-class Load:
-    """Clients that ask one question after the other; `answers` counts by status, an error by its name."""
-
-    answers: dict[str, int] = field(default_factory=dict)
-
-    async def ask(self, url: str, session: aiohttp.ClientSession) -> None:
-        while True:
-            try:
-                async with session.post(f"{url}/filter", json=BY_NAMES) as response:
-                    await response.read()
-                    outcome = str(response.status)
-            except aiohttp.ClientError as error:
-                outcome = type(error).__name__
-            self.answers[outcome] = self.answers.get(outcome, 0) + 1
-
-    @property
-    def total(self) -> int:
-        return sum(self.answers.values())
-
-
-@asynccontextmanager
-async def load_on(url: str, context: ssl.SSLContext) -> AsyncIterator[Load]:
-    """Two clients that keep their connection and four that make one for every question."""
-    load = Load()
-    async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as keeping,
-        new_connections(context) as changing,
-    ):
-        tasks = [asyncio.create_task(load.ask(url, keeping)) for _ in range(2)]
-        tasks += [asyncio.create_task(load.ask(url, changing)) for _ in range(4)]
-        yield load
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 async def test_a_new_certificate_is_shown_to_new_connections_also_without_a_server_name(pki: Pki) -> None:
@@ -138,20 +84,6 @@ async def test_a_client_authority_is_rotated_by_standing_beside_the_new_one(pki:
         pki.put_clients_of(new)
         tls.reload()
         assert (await answered(url, of_old), await answered(url, of_new)) == (False, True)
-
-
-def connected(
-    context: ssl.SSLContext, port: int, session: ssl.SSLSession | None
-) -> tuple[ssl.SSLSession | None, bool | None]:
-    """One request, then the connection's session and whether it took up the one given; streams have no way to."""
-    with (
-        socket.create_connection(("127.0.0.1", port)) as plain,
-        context.wrap_socket(plain, server_hostname="127.0.0.1", session=session) as secured,
-    ):
-        secured.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        while secured.recv(4096):
-            pass
-        return secured.session, secured.session_reused
 
 
 async def test_a_session_is_not_taken_up_again_as_it_would_outlive_its_authority(pki: Pki) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
-from importlib import import_module
 from random import Random
 from typing import Any
 
-import orjson
 import pytest
-from aiohttp import ClientResponse, ClientSession, web
+from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.compose.service import service_of_objects
@@ -21,19 +18,29 @@ from extender.model.answers import what_if
 from extender.model.answers.explanations import NoAnswerCause, NotExplained
 from extender.model.answers.pages import PageOf, TopologyQuestion
 from extender.model.constraints.labels import ZONE
-from extender.model.objects import Object
-from extender.model.units import Address, ByteSize, Duration
+from extender.model.units import ByteSize, Duration
 from extender.server import request_checks
-from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS
-from extender.server.openapi import document_of
-from extender.server.transport.turns import Turns
-from extender.server.v1.operations import OPERATIONS
 from extender.settings.configuration import Settings
 from extender.settings.connections import Server, Tls
 from extender.wire.objects.constraints import parse_selector_text
-from tests.builders import CONTAINER, namespace, node, pod, pod_json, spread, term
+from tests.builders import CONTAINER, pod_json, term
 from tests.fakes import until
+from tests.server.pages_client import (
+    CLUSTER,
+    DOCUMENT,
+    Broken,
+    CountedTurns,
+    Json,
+    accepted,
+    ask,
+    client_of,
+    computing_what_ifs,
+    connected,
+    explaining,
+    failing,
+    validator_class,
+)
 from tests.server.serving import (
     AGREEABLE,
     BY_NAMES,
@@ -41,16 +48,11 @@ from tests.server.serving import (
     PREEMPTION,
     Answering,
     Browsing,
-    Client,
     Switch,
     WhatIfAnswering,
     app_with,
     two_differences,
 )
-
-
-async def client_of(aiohttp_client: AiohttpClient, browser: Browsing, readiness: Switch | None = None) -> Client:
-    return await aiohttp_client(app_with(replace(AGREEABLE, browser=browser), readiness))
 
 
 @pytest.mark.parametrize(
@@ -140,16 +142,6 @@ async def test_equal_requests_of_a_second_are_computed_once(aiohttp_client: Aioh
     assert browser.asked == [PageOf("a", "", 5), PageOf("b")]
 
 
-class CountedTurns(Turns):
-    """Turns that are counted."""
-
-    taken = 0
-
-    async def take(self, *, ahead: bool = False) -> None:
-        self.taken += 1
-        await super().take(ahead=ahead)
-
-
 async def test_each_answer_takes_a_turn_also_where_it_is_shared(aiohttp_client: AiohttpClient) -> None:
     client = await client_of(aiohttp_client, Browsing())
     assert client.app is not None
@@ -191,10 +183,6 @@ async def test_the_overview_tells_rates_and_what_runs(aiohttp_client: AiohttpCli
 
 
 # -- Explanations and the last answers about pods over HTTP; the document of the API has the errors that all share ---
-
-
-def explaining(explainer: Answering, readiness: Switch | None = None) -> web.Application:
-    return app_with(replace(AGREEABLE, explainer=explainer), readiness)
 
 
 async def test_a_pod_is_explained_by_its_name(aiohttp_client: AiohttpClient) -> None:
@@ -265,12 +253,6 @@ async def test_a_wrong_parameter_of_the_page_of_decisions_is_named(aiohttp_clien
 JSON = {"Content-Type": "application/json"}
 
 
-def computing_what_ifs(
-    what_ifs: WhatIfAnswering | None, server: Server | None = None, ready: str = ""
-) -> web.Application:
-    return app_with(replace(AGREEABLE, what_ifs=what_ifs), Switch({"pods": ready}), server or Server())
-
-
 async def test_the_body_is_passed_on_unread_and_the_answer_as_it_is(aiohttp_client: AiohttpClient) -> None:
     answering = WhatIfAnswering()
     client = await aiohttp_client(computing_what_ifs(answering))
@@ -325,9 +307,7 @@ async def test_there_is_no_answer_where_none_can_be_given(
 
 # -- The OpenAPI document against the application: the same routes, and real answers that its schemas accept -----------
 
-Json = dict[str, Any]
 
-DOCUMENT: Json = orjson.loads(orjson.dumps(document_of(OPERATIONS, "1.2.3")))
 EXPLAIN = ("GET", "/v1/explain/{namespace}/{pod}")
 EXPLAIN_GIVEN = ("POST", "/v1/explain")
 DECISIONS = ("GET", "/debug/decisions")
@@ -344,54 +324,6 @@ PAGES |= dict.fromkeys(IN_FLIGHT, "?limit=500")
 STREAM = ("GET", "/v1/decisions/stream")
 WHAT_IF = ("POST", "/v1/whatif")
 ALL = (EXPLAIN, EXPLAIN_GIVEN, WHAT_IF, DECISIONS, SHADOW, ABOUT, STREAM, OVERVIEW, *PAGES)
-CLUSTER: tuple[Object, ...] = (
-    namespace("default", team="x"),
-    *(node(f"n{at}", zone=f"z{at % 2}", allocatable={"cpu": "4", "pods": "9"}) for at in range(4)),
-    *(pod(f"web-{at}", on=f"n{at}", app="web", owner=("ReplicaSet", "web")) for at in range(2)),
-    pod(
-        "asking", app="web", apart=[term("zone", app="web")], spreads=[spread("zone", app="web")], requests={"cpu": "9"}
-    ),
-)
-
-
-def closed(schema: Any) -> Any:
-    """The schema that accepts no field that it does not name; a client would not know of such a field."""
-    if isinstance(schema, list):
-        return [closed(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {name: closed(each) for name, each in schema.items()}
-    return found | {"additionalProperties": False} if "properties" in schema else found
-
-
-def validator_class() -> Any:
-    """Of JSON schemas. Imported where it is used: its library takes more than a second, in each worker that collects."""
-    return import_module("jsonschema").Draft202012Validator
-
-
-async def accepted(answer: ClientResponse, operation: tuple[str, str]) -> Json:
-    """The body of an answer that the document describes for this operation and status, with its headers."""
-    method, path = operation
-    response = DOCUMENT["paths"][path][method.lower()]["responses"][str(answer.status)]
-    assert answer.content_type in response["content"]
-    assert set(response.get("headers", ())) <= set(answer.headers)
-    body: Json = await answer.json()
-    schema = closed({**response["content"]["application/json"]["schema"], "components": DOCUMENT["components"]})
-    validator_class()(schema).validate(body)
-    return body
-
-
-async def ask(
-    client: Client | ClientSession, operation: tuple[str, str], query: str = "", **how: Any
-) -> ClientResponse:
-    """A request that the operation would answer with 200."""
-    method, path = operation
-    body = {"json": POD} if method == "POST" else {}
-    return await client.request(method, path.format(namespace="default", pod="asking") + query, **(body | how))
-
-
-def failing(cause: NoAnswerCause) -> web.Application:
-    return app_with(replace(AGREEABLE, explainer=Answering(problem=NotExplained(cause, "because"))))
 
 
 def test_every_route_of_the_api_is_in_the_document_and_every_path_of_it_is_routed() -> None:
@@ -507,14 +439,6 @@ async def test_a_body_that_the_schema_refuses_is_malformed(aiohttp_client: Aioht
         await accepted(answer, EXPLAIN_GIVEN)
 
 
-@asynccontextmanager
-async def connected(tls: Tls) -> AsyncIterator[ClientSession]:
-    """A client of the real server, whose connections answer some requests themselves."""
-    address = Address("127.0.0.1:0")
-    async with listening(app_with(server=Server(tls=tls)), address) as url, ClientSession(url) as session:
-        yield session
-
-
 @pytest.mark.parametrize("operation", ALL)
 async def test_errors_that_any_request_may_have(monkeypatch: pytest.MonkeyPatch, operation: tuple[str, str]) -> None:
     async with connected(Tls()) as client:
@@ -589,10 +513,3 @@ async def test_a_body_above_its_limit_and_a_bug_have_errors_of_the_document(aioh
     broken = await ask(await aiohttp_client(app_with(replace(AGREEABLE, explainer=Broken()))), EXPLAIN)
     assert broken.status == HTTPStatus.INTERNAL_SERVER_ERROR
     await accepted(broken, EXPLAIN)
-
-
-class Broken(Answering):
-    """An explainer with a bug."""
-
-    async def explain(self, namespace: str, name: str, node: str = "") -> Any:
-        raise RuntimeError(namespace, name, node)

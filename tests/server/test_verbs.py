@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import orjson
 import pytest
-from aiohttp import web
 from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.model.answers.explanations import NoAnswerCause, NotExplained
@@ -17,8 +14,6 @@ from extender.model.rejections import Reason
 from extender.model.units import Address
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
-from extender.server.transport.connection_slots import ConnectionSlot
-from extender.server.transport.connections import ConnectionLimits, Connections, JSONAnswer, ServerConnection, answering
 from extender.server.v1 import shared
 from extender.server.v1.shared import SharedAnswers
 from extender.settings.configuration import Settings
@@ -28,7 +23,8 @@ from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import pod_json, term
 from tests.fakes import PATIENCE, until
-from tests.server.raw import Sunk, Wire, head_of, whole, wire
+from tests.server.connected_verbs import Computing, connected, names
+from tests.server.raw import head_of, whole, wire
 from tests.server.serving import (
     AGREEABLE,
     BY_NAMES,
@@ -224,13 +220,6 @@ async def test_answers_of_requests_that_come_together_keep_their_order() -> None
         assert [await names(connection) for _ in range(3)] == [2, 5000, 2]
 
 
-async def names(connection: Wire) -> int:
-    """How many nodes the next answer names."""
-    async with asyncio.timeout(PATIENCE):
-        assert await connection.status() == 200
-    return len(orjson.loads(connection.body)["NodeNames"])
-
-
 @pytest.mark.parametrize(
     "request_", [head_of("GET", "/livez"), whole("POST", "/filter", QUESTION)], ids=["GET", "POST"]
 )
@@ -241,27 +230,6 @@ async def test_more_requests_than_the_framework_queues_are_all_answered(request_
         async with asyncio.timeout(PATIENCE):
             assert [await connection.status() for _ in range(300)] == [200] * 300
         await sending
-
-
-@asynccontextmanager
-async def connected(note: Callable[[], None]) -> AsyncIterator[ServerConnection]:
-    """A connection with one verb, which calls ``note`` and answers."""
-
-    async def verb(_request: web.BaseRequest) -> JSONAnswer:
-        note()
-        return JSONAnswer(b"{}")
-
-    runner = web.AppRunner(app_with())
-    await runner.setup()
-    assert runner.server is not None
-    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20, idle_seconds=60)
-    runner.server.request_handler = answering(runner.server.request_handler, {"/verb": verb})
-    every = Connections(runner.server, limits)
-    connection = ServerConnection(runner.server, every, ConnectionSlot("loopback", 0.0))
-    connection.connection_made(Sunk())
-    yield connection
-    connection.connection_lost(None)
-    await runner.cleanup()
 
 
 async def test_of_requests_that_came_together_one_is_answered_in_each_iteration_of_the_loop() -> None:
@@ -304,27 +272,6 @@ async def test_a_connection_goes_on_after_a_body_that_no_handler_read() -> None:
 
 # -- Answers that equal requests share: computed once, kept for a second within bounded bytes, and ended with the
 #    last client
-
-
-class Computing:
-    """A computation that ends when it is told to."""
-
-    def __init__(self, answer: object = "found") -> None:
-        self.answer = answer
-        self.begun = 0
-        self.cancelled = 0
-        self.go_on = asyncio.Event()
-
-    async def __call__(self) -> object:
-        self.begun += 1
-        try:
-            await self.go_on.wait()
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
 
 
 async def test_requests_that_arrive_meanwhile_and_soon_after_share_one_computation() -> None:

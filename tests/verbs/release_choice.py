@@ -9,12 +9,7 @@ from typing import Any
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import Node, Pod
-from extender.model.release import (
-    GroupKey,
-    Level,
-    Proposal,
-    ReleaseSpec,
-)
+from extender.model.release import GroupKey, Level, Proposal, ReleaseSpec
 from extender.settings.configuration import Settings
 from extender.verbs.release.choice import Rest, propose
 from tests.builders import settings

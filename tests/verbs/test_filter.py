@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod
 from extender.model.rejections import Reason
-from extender.settings.configuration import Settings
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
 from tests.builders import (
@@ -21,7 +20,6 @@ from tests.builders import (
     asking,
     index_of,
     matching,
-    namespace,
     node,
     node_json,
     pod,
@@ -33,26 +31,10 @@ from tests.builders import (
 )
 from tests.contenders import contender
 from tests.deciding import filter_nodes
+from tests.verbs.filtering import ALL, NAMES, ONE, TWO, Asker, ask, ask_nodes, coming, passed, two_nodes, waits, zoned
 
-WHOLE = settings()
 LONELY = pod_json(app="web", apart=[term("host", app="web")])
 UNREADABLE = matching(("app", "In", []))
-
-
-def two_nodes(*occupied: str) -> ClusterIndex:
-    """Nodes n1 and n2, with a web pod on those that are named."""
-    return index_of(node("n1"), node("n2"), *(pod(f"web-{name}", on=name, app="web") for name in occupied))
-
-
-def ask(index: ClusterIndex, asked: Json, *names: str) -> FilterResult:
-    result = filter_nodes(asking(asked, *names), index.view, WHOLE, seed=0)
-    if Reason.MALFORMED_POD not in result.reasons:  # those texts quote the parser
-        assert set(result.unresolvable.values()) == {reason.text for reason in result.reasons}
-    return result
-
-
-def ask_nodes(index: ClusterIndex, asked: Json, nodes: Sequence[Json]) -> FilterResult:
-    return filter_nodes(asking(asked, nodes=nodes), index.view, WHOLE, seed=0)
 
 
 def test_names_that_pass_come_in_the_order_asked_and_without_texts() -> None:
@@ -183,30 +165,8 @@ class TestDecisive:
 
 # -- Which requests wait for assumed pods: only those whose answer may become better by it -------------------------------
 
-NAMES = ("n1", "n2", "n3", "n4")
-ALL, TWO, ONE = (settings(answers={"shortlist": most}) for most in (0, 2, 1))
 EVEN = pod_json(app="web", spreads=[spread("zone", app="web")])
 NEAR = pod_json(app="web", near=[term("zone", app="web")])
-
-
-def zoned(*objects: Object) -> ClusterIndex:
-    """Two nodes in each of two zones."""
-    zones = zip(NAMES, ("z1", "z1", "z2", "z2"), strict=True)
-    return index_of(*(node(name, zone=zone) for name, zone in zones), *objects)
-
-
-def coming(index: ClusterIndex, *names: str, name: str = "w", app: str = "web") -> ClusterIndex:
-    """A pod that was let through to these nodes."""
-    index.assume(pod(name, app=app), names, now=0.0)
-    return index
-
-
-def waits(index: ClusterIndex, asked: Json, chosen: Settings = TWO, names: Sequence[str] = NAMES) -> bool:
-    return FilterVerb(index.view, chosen).should_wait(asking(asked, *names))
-
-
-def passed(index: ClusterIndex, asked: Json, chosen: Settings = TWO) -> list[str]:
-    return sorted(filter_nodes(asking(asked, *NAMES), index.view, chosen, seed=0).passed)
 
 
 def test_an_assumed_pod_that_the_constraints_do_not_count_is_not_waited_for() -> None:
@@ -312,34 +272,6 @@ def test_where_pods_are_nominated_every_assumed_pod_that_may_matter_is_waited_fo
 
 
 # -- rejections that are given again: only while nothing that they depend on has changed ----------------------------------
-
-NEAR_TEAM_A = term("host", selector=matching(app="web"), namespace_selector=matching(t="a"))
-
-
-class Asker:
-    """Three nodes with a web pod on n1 and n2, which are asked about, so that not every node is rejected."""
-
-    def __init__(self, most_bytes: int = 1 << 20) -> None:
-        self.settings = settings(placement="cooperative", answers={"rejectionCacheBytes": most_bytes})
-        self.index = index_of(*map(node, ("n0", "n1", "n2")), *(pod(f"web-{n}", on=n, app="web") for n in ("n1", "n2")))
-        self.verb = FilterVerb(self.index.view, self.settings)
-        self.memory = self.verb.rejections
-        self.asked = 0
-        self.relabel(t="a")
-
-    def relabel(self, **labels: str) -> None:
-        self.index.upsert(namespace(labels=labels))
-
-    def ask(self, *names: str) -> FilterResult:
-        args = asking(pod_json("asking", apart=[NEAR_TEAM_A]), *(names or ("n1", "n2")))
-        self.signature = args.pod.signature
-        self.asked += 1
-        return self.verb.decide(args, 0).result
-
-    @property
-    def decided(self) -> int:
-        """How many requests the cache did not answer."""
-        return self.asked - self.memory.hits
 
 
 def test_a_rejection_is_given_again_byte_for_byte_without_deciding() -> None:

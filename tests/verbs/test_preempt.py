@@ -2,55 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from typing import Any
-
 import pytest
 
-from extender.index.cluster import ClusterIndex
-from extender.index.nodes.columns import NodeNumber
-from extender.model.objects import Object, Pod
-from extender.model.preemption import PreemptionPlan
+from extender.model.objects import Object
 from extender.model.release import GroupKey, Slot
 from extender.settings.configuration import Settings, default_settings
-from extender.verbs.dry_run import DryRun, NodeVictims
-from extender.verbs.preempt import Examination, PreemptionDecision, decide_preemption
+from extender.verbs.preempt import PreemptionDecision, decide_preemption
 from tests.builders import Json, preempting, settings, spread, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
+from tests.verbs.preempting import (
+    EXECUTE,
+    FULL,
+    IMPORTANT,
+    LARGE,
+    URGENT,
+    ZONES,
+    chosen,
+    decide,
+    decide_next,
+    full,
+    nodes_of,
+    told,
+)
 
-IMPORTANT = 100
-EXECUTE, ADVISE, OFF = (settings(preemption={"mode": mode}) for mode in ("execute", "advise", "off"))
+ADVISE, OFF = (settings(preemption={"mode": mode}) for mode in ("advise", "off"))
 LONELY = contender_json("asking", priority=IMPORTANT, apart=[term("host", app="web")])
 LARGE_LONELY = contender_json("asking", priority=IMPORTANT, cpu=2000, apart=[term("host", app="web")])
-LARGE = contender_json("asking", priority=IMPORTANT, cpu=2000)
-FULL: list[Object] = [
-    stage("n1"),
-    stage("n2"),
-    contender("a", on="n1", cpu=4000, priority=5),
-    contender("b", on="n2", cpu=4000, priority=3),
-]
-
-
-def decide(
-    candidates: Mapping[str, Sequence[str]],
-    *objects: Object,
-    pod: dict[str, object] | None = None,
-    by: Settings = EXECUTE,
-    promised: str = "",
-    violations: int = 0,
-    seed: int = 0,
-) -> PreemptionDecision:
-    held = cluster(*objects)
-    args = preempting(
-        LARGE if pod is None else pod, {n: [f"uid-{v}" for v in vs] for n, vs in candidates.items()}, violations
-    )
-    if promised:
-        held.nominate_in_memory(args.pod, promised, ["uid-a"])
-    return decide_preemption(args, held.view, by, seed)
-
-
-def told(plan: PreemptionPlan | None) -> tuple[str, list[str]] | None:
-    return None if plan is None else (plan.node, [each.name for each in plan.victims])
 
 
 class TestExecute:
@@ -316,32 +293,6 @@ def test_a_pod_whose_constraints_cannot_be_read_is_not_preempted_for(by: Setting
 
 # -- The choice among offered nodes: how much of it needs a dry run ------------------------------------------------------
 
-NODES: list[Object] = [stage(f"n{number}") for number in range(5)]
-STANDING: list[Object] = [
-    contender(f"p{number}", on=f"n{number}", cpu=4000, app="web", priority=number + 1) for number in range(5)
-]
-
-
-class Counted(DryRun):
-    """A dry run that tells on how many nodes it was made."""
-
-    runs = 0
-
-    def on(
-        self, number: NodeNumber, taken: Sequence[Pod] = (), *, checks_fit: bool = False, first: Container[str] = ()
-    ) -> NodeVictims | None:
-        self.runs += 1
-        return super().on(number, taken, checks_fit=checks_fit, first=first)
-
-
-def chosen(pod: dict[str, object], *more: Object, seed: int = 0) -> tuple[str, int]:
-    """The node, and how many dry runs that took."""
-    held = cluster(*NODES, *STANDING, *more)
-    args = preempting(pod, {f"n{number}": [f"uid-p{number}"] for number in range(5)})
-    run = Counted(args.pod, held.view)
-    outcome = Examination(run, sees_everything=True).best(args.candidates, seed)
-    return (outcome.node if isinstance(outcome, NodeVictims) else "", run.runs)
-
 
 def test_the_victims_of_one_offer_are_computed_and_of_no_worse_one() -> None:
     assert chosen(LARGE) == ("n0", 1)
@@ -381,33 +332,8 @@ def test_room_that_victims_leave_for_a_group_is_planned_for_no_other_preemptor_o
 
 # -- Preemption beside pods that are nominated to other nodes: they count there, and only those that go first ------------
 
-EXECUTE = settings(preemption={"mode": "execute"})
-URGENT: Json = {"priority": 1000, "cpu": 4000, "app": "urgent"}
 SPREAD: Json = {"spreads": [spread("zone", 1, app="urgent")]}
 APART: Json = {"apart": [term("zone", app="urgent")]}
-ZONES = ("a", "b", "c")
-
-
-def full(*nominated: Json) -> ClusterIndex:
-    """A node in each of three zones, each full with one lesser pod, and pods that are nominated."""
-    nodes = [stage(f"n-{zone}", zone) for zone in ZONES]
-    lesser = [contender(f"low-{zone}", on=f"n-{zone}", cpu=4000) for zone in ZONES]
-    return cluster(*nodes, *lesser, *(contender(f"first-{at}", **each) for at, each in enumerate(nominated)))
-
-
-def decide_next(index: ClusterIndex, seed: int, **constraints: Any) -> PreemptionDecision:
-    """What becomes of one more urgent pod to which the scheduler offers every node."""
-    index.upsert(contender("next", **URGENT, **constraints))
-    offers = {f"n-{zone}": [f"uid-low-{zone}"] for zone in ZONES}
-    return decide_preemption(
-        preempting(contender_json("next", **URGENT, **constraints), offers), index.view, EXECUTE, seed
-    )
-
-
-def nodes_of(index: ClusterIndex, **constraints: Any) -> set[str]:
-    """The nodes that are chosen, whatever the seed."""
-    plans: list[PreemptionPlan | None] = [decide_next(index, seed, **constraints).plan for seed in range(12)]
-    return {each.node for each in plans if each is not None}
 
 
 @pytest.mark.parametrize("constraints", [SPREAD, APART], ids=["spread", "anti-affinity"])

@@ -41,8 +41,6 @@ from tests.verbs.release_choice import KEY, RACK, SETTINGS, decide, domain, gang
 
 OTHER = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "y")
 T = TypeVar("T")
-
-
 THREE_ZONES: tuple[Object, ...] = (
     *(host("a1", "a", 2), host("a2", "a", 2)),
     *(host("b1", "b", 3), host("b2", "b", 3)),

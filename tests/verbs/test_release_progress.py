@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +11,6 @@ from extender.model.release import (
     RELEASE_GATE,
     RELEASED_ANNOTATION,
     BroughtToleration,
-    GroupDecision,
-    GroupKey,
     Growth,
     Level,
     Proposal,
@@ -33,25 +28,28 @@ from extender.verbs.release.progress import (
     next_step,
     release_patch,
 )
-from tests.builders import pod
+from tests.verbs.gated_pods import (
+    AFFINITY,
+    GATE,
+    KEY,
+    KEYS,
+    NODES,
+    PODS,
+    RACK,
+    REQUIRED,
+    SPEC,
+    VALUES,
+    Pod,
+    admitted,
+    affinity_of,
+    blocked,
+    decided,
+    decision,
+    gated_pod,
+)
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
-SPEC = ReleaseSpec((ZONE,))
 CLOSED = ReleaseSpec((ZONE,), growth=Growth.KEEP_GATED)
-NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-PODS = tuple(pod(f"x-{at}") for at in range(4))
-
-
-def decided(size: int) -> GroupDecision:
-    return GroupDecision(KEY, SPEC.gate, size, (), NOON)
-
-
-def blocked(size: int, count: int) -> GroupState:
-    return GroupState(KEY, SPEC, size, blocked=tuple((each, ("a/b",)) for each in PODS[:count]))
-
-
 COLLECTING = {
     "1 of 2 pods exists": GroupState(KEY, SPEC, 2, waiting=PODS[:1]),
     "2 of 3 pods exist": GroupState(KEY, SPEC, 3, waiting=PODS[:2]),
@@ -113,25 +111,6 @@ def test_pods_of_a_group_that_come_later_stay_in_what_was_proposed_or_in_what_ho
 
 
 # -- The patch that releases a gated pod: legal for every gated pod, and exactly what was decided ------------------------
-
-Pod = dict[str, Any]
-
-RACK, ZONE = "example.com/rack", "topology.kubernetes.io/zone"
-GATE = {"name": RELEASE_GATE}
-AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-def decision(*levels: tuple[Any, ...]) -> GroupDecision:
-    """A decision for the group `ring` of a team."""
-    group = GroupKey("team-a", "PodSchedulingPolicy/team-a/rings", "ring")
-    return GroupDecision(group, RELEASE_GATE, 3, tuple(Level(*level) for level in levels), AT)
-
-
-def gated_pod(**spec: Any) -> Pod:
-    """A gated pod as the API server has it."""
-    metadata = {"name": "r-0", "namespace": "team-a", "uid": "u1", "resourceVersion": "41"}
-    whole = {"containers": [{"name": "app", "image": "r:1"}], "schedulingGates": [GATE], **spec}
-    return {"metadata": metadata, "spec": whole}
 
 
 def test_one_patch_narrows_and_removes_the_gate_of_exactly_this_pod() -> None:
@@ -226,31 +205,6 @@ def test_a_pod_without_the_gate_needs_no_patch() -> None:
     assert release_patch(gated_pod(schedulingGates=None), decision((ZONE, "a"))) is None
 
 
-KEYS = st.sampled_from([ZONE, RACK, "disk", "arch"])
-VALUES = st.sampled_from(["a", "b", ""])
-CLAUSES = st.fixed_dictionaries(
-    {"key": KEYS, "operator": st.sampled_from(["In", "NotIn"]), "values": st.lists(VALUES, min_size=1, max_size=2)}
-)
-TERMS = st.dictionaries(st.sampled_from(["matchExpressions"]), st.lists(CLAUSES, max_size=2), max_size=1)
-NODE_AFFINITY = st.fixed_dictionaries(
-    {},
-    optional={
-        "requiredDuringSchedulingIgnoredDuringExecution": st.fixed_dictionaries(
-            {"nodeSelectorTerms": st.lists(TERMS, min_size=1, max_size=3)}
-        ),
-        "preferredDuringSchedulingIgnoredDuringExecution": st.lists(
-            st.fixed_dictionaries({"weight": st.integers(1, 100), "preference": TERMS}), max_size=2
-        ),
-    },
-)
-POD_TERMS = st.just([{"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "db"}}}])
-AFFINITY = st.fixed_dictionaries(
-    {},
-    optional={
-        "nodeAffinity": NODE_AFFINITY,
-        "podAntiAffinity": st.fixed_dictionaries({"requiredDuringSchedulingIgnoredDuringExecution": POD_TERMS}),
-    },
-)
 GATES = st.lists(
     st.sampled_from([RELEASE_GATE, "example.com/a", "example.com/b", "quota"]).map(lambda name: {"name": name}),
     unique_by=lambda gate: gate["name"],
@@ -273,31 +227,6 @@ LEVELS = st.lists(
     ),
     unique_by=lambda level: level[0],
 )
-NODES = [{ZONE: zone, RACK: rack, "disk": "a"} for zone in "abcd" for rack in "abcd"]
-
-
-def affinity_of(pod: Pod, list_name: str) -> Any:
-    """One of the lists of a pod's node affinity."""
-    return ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(list_name)
-
-
-def admitted(pod: Pod) -> list[int]:
-    """The nodes that a pod may be on, by the rules of Kubernetes."""
-    selector = pod["spec"].get("nodeSelector") or {}
-    terms = (affinity_of(pod, REQUIRED) or {"nodeSelectorTerms": None})["nodeSelectorTerms"]
-
-    def fits(labels: dict[str, str]) -> bool:
-        def holds(clause: Any) -> bool:
-            return (labels.get(clause["key"]) in clause["values"]) is (clause["operator"] == "In")
-
-        def matches(term: Any) -> bool:
-            return bool(term.get("matchExpressions")) and all(map(holds, term["matchExpressions"]))
-
-        return all(labels.get(key) == value for key, value in selector.items()) and (
-            terms is None or any(map(matches, terms))
-        )
-
-    return [number for number, labels in enumerate(NODES) if fits(labels)]
 
 
 @given(GATED_PODS, LEVELS)

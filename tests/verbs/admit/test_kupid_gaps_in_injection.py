@@ -13,31 +13,25 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.model.policies import INJECTED_ANNOTATION, Policy
+from extender.model.policies import INJECTED_ANNOTATION
 from extender.settings.policies import Policies
-from extender.verbs.admit.injection import Injection
-from extender.verbs.admit.pod_fields import Bounds
-from extender.verbs.admit.term_product import AdmissionBudget
 from extender.wire.objects.kinds import PODS
 from tests.builders import Json
 from tests.policies import PREFERRED, REQUIRED, expression, kupid_policy, node_term, policy, requiring
+from tests.verbs.admit.directives import (
+    DEFAULTED,
+    DIRECTIVES,
+    inject,
+    lacks,
+    node_affinity,
+    pod_affinity,
+    requiring_affinity,
+    terms_of,
+)
 from tests.verbs.admit.reviewing import LABELS, ask, pod, template_spec, verb, workload
 
 ZONE_A, ZONE_B = (node_term(expression("zone", "In", zone)) for zone in "ab")
 WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob")
-DEFAULTED: Json = {
-    "schedulerName": "default-scheduler",
-    "priority": 0,
-    "preemptionPolicy": "PreemptLowerPriority",
-    "tolerations": [
-        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-        for key in ("not-ready", "unreachable")
-    ],
-}
-
-
-def terms_of(spec: Json) -> Any:
-    return spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
 
 
 class TestPrecedence:
@@ -371,7 +365,7 @@ class TestFieldLoss:
             obj["metadata"] |= UNKNOWN
             found = ask(verb(policy(targets="Both", **directed)), copy.deepcopy(obj))
             assert {step["op"] for step in found.patch} == {"add"}
-            assert _lacks(found.obj, obj) == []
+            assert lacks(found.obj, obj) == []
             joined = terms_of(template_spec(found.obj))[0]
             assert joined["matchExpressions"] == [*term["matchExpressions"], expression("pool", "Exists")]
 
@@ -389,63 +383,11 @@ class TestFieldLoss:
         ]
 
 
-def _lacks(found: Any, wanted: Any, path: str = "") -> list[str]:
-    """The paths of everything that an object had and has no more; elements of lists must keep their place."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        missing = [f"{path}/{name}" for name in wanted.keys() - found.keys()]
-        return missing + [
-            lost
-            for name in wanted.keys() & found.keys()
-            for lost in _lacks(found[name], wanted[name], f"{path}/{name}")
-        ]
-    if isinstance(wanted, list) and isinstance(found, list) and len(found) >= len(wanted):
-        return [lost for n, each in enumerate(wanted) for lost in _lacks(found[n], each, f"{path}/{n}")]
-    return [] if found == wanted else [path]
-
-
 # -- The scenarios of kupid's own injector tests, restated: what each directive does with nothing, a conflict, or
 #    something else
 # kupid's tests give a mutated spec beside the original one. Here there is one spec, as the API server sends it.
 
 CONTAINERS: Json = {"containers": [{"name": "c", "image": "i"}]}
-
-
-def inject(spec: Json, *policies: Policy) -> Json:
-    """The spec with the policies injected once; asserts that the given one is untouched and a second time changes nothing."""
-    before = copy.deepcopy(spec)
-    injection = Injection(spec, Bounds(), AdmissionBudget(), is_pod=True)
-    for each in policies:
-        injection.apply(each)
-    once = copy.deepcopy(injection.spec)
-    for each in policies:
-        assert injection.apply(each).is_empty
-    assert injection.spec == once
-    assert spec == before
-    return once
-
-
-def node_affinity(prefix: str) -> Json:
-    """One preferred and one required term, each with an expression and a field."""
-    field = {"key": "metadata.name", "operator": "NotIn", "values": [f"{prefix}-node"]}
-    term = node_term(expression(f"{prefix}-key", "In", f"{prefix}-value"), fields=[field])
-    return {"nodeAffinity": {PREFERRED: [{"weight": 100, "preference": term}], REQUIRED: {"nodeSelectorTerms": [term]}}}
-
-
-def pod_affinity(kind: str, prefix: str, weight: int) -> Json:
-    """One preferred and one required term, with namespaces and a topology key."""
-    term = {"topologyKey": f"{prefix}-zone", "namespaces": [prefix], "labelSelector": {"matchLabels": {"app": prefix}}}
-    return {kind: {PREFERRED: [{"weight": weight, "podAffinityTerm": term}], REQUIRED: [term]}}
-
-
-DIRECTIVES: dict[str, Json] = {
-    "node affinity": {"affinity": node_affinity("new")},
-    "pod affinity": {"affinity": pod_affinity("podAffinity", "new", 100)},
-    "pod anti-affinity": {"affinity": pod_affinity("podAntiAffinity", "new", 100)},
-    "nodeName": {"nodeName": "new-node"},
-    "nodeSelector": {"nodeSelector": {"newKey": "newValue"}},
-    "schedulerName": {"schedulerName": "new-scheduler"},
-    "tolerations": {"tolerations": [{"key": "newKey", "value": "newValue", "effect": "PreferNoSchedule"}]},
-}
 EXISTING: dict[str, Json] = {
     **DIRECTIVES,
     "nodeName": {"nodeName": "old-node"},
@@ -521,10 +463,6 @@ def test_10_node_affinity_joins_the_required_terms_and_appends_the_preferred_one
     assert affinity[REQUIRED]["nodeSelectorTerms"] == [
         {name: [*mine[name], *theirs[name]] for name in ("matchExpressions", "matchFields")}
     ]
-
-
-def requiring_affinity(*terms: Json) -> Json:
-    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}}
 
 
 A, B, C, D, E = (expression(key, "Exists") for key in "abcde")

@@ -4,42 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.model.policies import Items, Moment, Policy, PolicyKey, Size
-from extender.settings.limits import ConstraintLimits
 from extender.settings.policies import Policies
-from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.pod_fields import Bounds, Changes
 from extender.verbs.admit.term_product import DIRECTIVES, AdmissionBudget
 from extender.wire.policies.node_terms import TOLERATIONS, list_item
 from tests.builders import Json
 from tests.policies import REQUIRED, expression, node_term, policy, preferring, requiring
-from tests.verbs.admit.reviewing import Answer, ask, pod, review, template_spec, verb, workload
-
-POOL = {"pool": "tenants"}
-TAINTED = {"key": "pool", "operator": "Exists"}
-REQUIRES = requiring(node_term(expression("zone", "In", "a", "b")), node_term(expression("disk", "Exists")))
-
-
-def platform(**spec: Any) -> Policy:
-    """A policy of the platform that no pod may do without."""
-    return policy("platform", **{"conflictPolicy": "Override", "failurePolicy": "Fail", **spec})
-
-
-def tenants(count: int, **spec: Any) -> list[Policy]:
-    """Policies of the tenant, which want to be first."""
-    return [policy(f"t{number:03}", "shop", priority=1000 + number, **spec) for number in range(count)]
-
-
-def tolerating(count: int, prefix: str = "k") -> list[Json]:
-    return [{"key": f"{prefix}{number}", "operator": "Exists"} for number in range(count)]
-
+from tests.verbs.admit.reviewing import ask, pod, review, template_spec, verb, workload
+from tests.verbs.admit.tenant_pods import (
+    MANY,
+    PADDED,
+    POOL,
+    REQUIRES,
+    TAINTED,
+    admit_pod,
+    changes,
+    heavy,
+    platform,
+    tenants,
+    tolerating,
+    toleration,
+)
 
 # Made by the tests that need them: together they take as long as a tenth of the collection of all tests.
 HOSTILE: dict[str, Callable[[], list[Policy]]] = {
@@ -90,42 +82,14 @@ def test_policies_of_a_namespace_take_nothing_from_those_of_the_cluster(
         assert {"zone", "disk"} & {each["key"] for each in term["matchExpressions"]}
 
 
-PADDED: dict[str, tuple[Json, Json]] = {
-    "nodeRequirements": ({"nodeSelector": {f"k{n}": "v" for n in range(200)}}, {"nodeSelector": POOL}),
-    "maxTerms": (
-        {"affinity": requiring(*(node_term(expression("k", "In", f"v{n}")) for n in range(64)))},
-        {"affinity": REQUIRES},
-    ),
-    "nodeSelectorTerms": (
-        {"affinity": preferring(*((1, node_term(expression("k", "In", f"v{n}"))) for n in range(100)))},
-        {"affinity": REQUIRES},
-    ),
-    "tolerations": ({"tolerations": tolerating(100)}, {"tolerations": [TAINTED]}),
-    "podBytes": (
-        {"affinity": requiring(*(node_term(expression("k", "In", "v" * 63, f"v{n}")) for n in range(60)))},
-        {"nodeSelector": POOL},
-    ),
-}
-
-
-def _settings(name: str) -> tuple[ConstraintLimits, Policies]:
-    return ConstraintLimits(pod_bytes=6000 if name == "podBytes" else 65_536), Policies()  # type: ignore[arg-type]
-
-
-def _ask(name: str, *policies: Policy, rejects_excess: bool = True) -> Answer:
-    limits, settings = _settings(name)
-    admit: AdmitVerb = verb(*policies, limits=limits, settings=settings, rejects_excess=rejects_excess)
-    return ask(admit, pod(PADDED[name][0]))
-
-
 @pytest.mark.parametrize("name", PADDED)
 def test_what_a_padded_pod_has_no_room_for_is_a_failure_of_the_policy(name: str) -> None:
     """With `failurePolicy: Fail` the pod is refused; else it is told, and the filter holds the pod to it."""
     directives = PADDED[name][1]
-    refused = _ask(name, platform(**directives))
+    refused = admit_pod(name, platform(**directives))
     assert refused.response["allowed"] is False
     assert f"{name} is " in refused.message
-    admitted = _ask(name, platform(failurePolicy="Ignore", **directives))
+    admitted = admit_pod(name, platform(failurePolicy="Ignore", **directives))
     assert admitted.response["allowed"] is True
     assert "(Ignore)" in admitted.warnings[0]
 
@@ -134,7 +98,7 @@ def test_what_a_padded_pod_has_no_room_for_is_a_failure_of_the_policy(name: str)
 def test_in_augment_mode_what_selects_nodes_is_added_beyond_the_limits(name: str) -> None:
     """There the limits are those of the extender alone: kube-scheduler's own plugins place a pod above them."""
     directives = PADDED[name][1]
-    found = _ask(name, platform(**directives), rejects_excess=False)
+    found = admit_pod(name, platform(**directives), rejects_excess=False)
     assert found.response["allowed"] is True
     spec = found.obj["spec"]
     assert spec.get("nodeSelector", {}).get("pool") == directives.get("nodeSelector", {}).get("pool")
@@ -202,29 +166,16 @@ def test_what_the_name_of_an_unknown_namespace_tells_is_decided() -> None:
 
 # -- What all policies of one object may cost together: their directives are weighed, and the first ones are applied ---
 
-MANY = Policies(max_per_pod=1000)
 TOO_MUCH = "the policies before it use up the directives that one admission applies"
-
-
-def heavy(number: int, elements: int = 90, **spec: Any) -> Policy:
-    """A policy with so many tolerations of its own, the lower the number the earlier."""
-    tolerations = [{"key": f"t{number}-{each}", "operator": "Exists"} for each in range(elements)]
-    return policy(f"p{number:04}", priority=-number, tolerations=tolerations, **spec)
 
 
 def test_policies_beyond_the_budget_are_conflicts_and_the_first_ones_are_applied() -> None:
     many = [heavy(number) for number in range(DIRECTIVES // 91 + 2)]
     answer = ask(verb(*many, settings=MANY), pod())
     assert len(template_spec(answer.obj)["tolerations"]) == 90
-    conflicts = [each for done in _changes(many) for each in done]
+    conflicts = [each for done in changes(many) for each in done]
     assert conflicts[0] != TOO_MUCH
     assert conflicts.count(TOO_MUCH) == 2
-
-
-def _changes(policies: list[Policy]) -> list[list[str]]:
-    """The messages of the conflicts of each policy."""
-    found = verb(*policies, settings=MANY).admit(review(pod()))
-    return [[conflict.message for conflict in each.conflicts] for each in found.changes]
 
 
 @pytest.mark.parametrize("conflict_policy", ["KeepPod", "Override"])
@@ -304,10 +255,6 @@ def test_a_policy_that_overrides_is_applied_once(monkeypatch: pytest.MonkeyPatch
 VALUES = st.lists(st.sampled_from("abcdef"), unique=True).map(
     lambda names: Items(list_item(TOLERATIONS, toleration(name)) for name in names)
 )
-
-
-def toleration(name: str) -> Json:
-    return {"key": name, "operator": "Exists"}
 
 
 @given(VALUES, st.sets(st.sampled_from("abcdef")))
