@@ -12,8 +12,6 @@ from extender.settings.configuration import Settings
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
 
 HOST = "kubernetes.io/hostname"
-
-
 APART: dict[str, Any] = {
     "affinity": {
         "podAntiAffinity": {

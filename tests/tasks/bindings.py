@@ -10,10 +10,7 @@ import orjson
 
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
-from extender.kube.errors import (
-    KubeError,
-    Unreachable,
-)
+from extender.kube.errors import KubeError, Unreachable
 from extender.kube.writer import Writer
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
@@ -26,11 +23,7 @@ from tests.deciding import KeptPlans
 from tests.fakes import FakeClock, FakeWriter
 
 JsonObject = dict[str, Any]
-
-
 POD: JsonObject = {"metadata": {"name": "w", "namespace": "ns", "uid": "u"}, "spec": {}}
-
-
 TIMED_OUT = Unreachable("POST /api/v1/namespaces/ns/pods/w/binding: timed out")
 
 

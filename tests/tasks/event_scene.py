@@ -16,15 +16,11 @@ from extender.tasks.browse_service import ExplainService
 from extender.tasks.events import EventLimit, EventRecorder
 from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.rejected_pods import RejectedPodWriter
-from extender.tasks.rejection_events import (
-    RejectionEvents,
-)
+from extender.tasks.rejection_events import RejectionEvents
 from tests.builders import asking, index_of, node, pod, pod_json, term
 from tests.fakes import FakeClock, FakeWriter, running
 
 Json = dict[str, Any]
-
-
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 

@@ -11,27 +11,15 @@ from extender.model.objects import Object
 from extender.model.preemption import PreemptionPlan
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import RateLimiter
-from extender.tasks.preemption.executor import (
-    ExecutorOptions,
-    PreemptionExecutor,
-    RetryingWriter,
-)
+from extender.tasks.preemption.executor import ExecutorOptions, PreemptionExecutor, RetryingWriter
 from tests.contenders import cluster, contender, stage
 from tests.fakes import FakeClock
 from tests.tasks.apiserver import Apiserver
 
 ASKING = contender("asking", priority=100)
-
-
 LOWER = contender("lower", priority=50, nominated="n1")
-
-
 FIRST, SECOND = contender("first", on="n1", priority=2), contender("second", on="n1", priority=1)
-
-
 PLAN = PreemptionPlan(ASKING, "n1", (FIRST, SECOND), (LOWER,))
-
-
 ALL = [
     "nominate lower -",
     "nominate asking n1",

@@ -24,11 +24,7 @@ from tests.deciding import filter_nodes
 from tests.fakes import FakeClock, FakeWriter, until
 
 JsonObject = dict[str, Any]
-
-
 HOST = "kubernetes.io/hostname"
-
-
 TEAM = {"labelSelector": {"matchLabels": {"app": "web"}}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
 
 
@@ -38,8 +34,6 @@ def term(kind: str) -> JsonObject:
 
 
 APART, NEAR = term("podAntiAffinity"), term("podAffinity")
-
-
 ALONE: JsonObject = {
     "affinity": {
         "podAntiAffinity": {
@@ -49,8 +43,6 @@ ALONE: JsonObject = {
         }
     }
 }
-
-
 OTHER: JsonObject = {
     "affinity": {
         "podAffinity": {

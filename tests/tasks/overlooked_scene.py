@@ -20,8 +20,6 @@ from tests.builders import index_of
 from tests.fakes import FakeClock, FakeWriter, running, until
 
 GIVEN_UP = "Unschedulable: 0/3 nodes are available"
-
-
 PER_SECOND = 50.0
 
 

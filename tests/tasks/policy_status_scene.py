@@ -15,9 +15,7 @@ from extender.model.policies import ConflictPolicy, Exempt, Policy, PolicyKey
 from extender.model.release import DomainUse
 from extender.simulator.apiserver.kinds import OWN_POLICY_KINDS
 from extender.tasks.events import EventRecorder
-from extender.tasks.policy_status import (
-    PolicyStatus,
-)
+from extender.tasks.policy_status import PolicyStatus
 from extender.verbs.admit.pod_fields import Changes, FieldConflict
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from tests.builders import index_of
@@ -26,8 +24,6 @@ from tests.fake_api import FakeApi, Rows
 from tests.fakes import FakeClock
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
-
-
 Json = dict[str, Any]
 
 

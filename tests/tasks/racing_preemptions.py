@@ -15,11 +15,7 @@ from tests.contenders import budget, cluster, contender, contender_json, stage
 from tests.tasks.preemption_scene import Scene
 
 LONELY: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
-
-
 POD1: dict[str, Any] = {"name": "pod1", "priority": 100, **LONELY}
-
-
 LOW: list[Object] = [stage("n1"), contender("low", on="n1", app="web")]
 
 
@@ -42,11 +38,7 @@ async def finished(s: Scene) -> None:
 
 
 IMPORTANT = 100
-
-
 EXECUTE = settings(preemption={"mode": "execute"})
-
-
 LARGE = contender_json("incoming", priority=IMPORTANT, cpu=2000)
 
 
@@ -82,8 +74,6 @@ async def preempted(*objects: Object) -> tuple[list[str], Plans]:
 
 
 ASKING = contender("asking", priority=100)
-
-
 VICTIMS = tuple(contender(f"victim-{number}", on="n1", app="web") for number in range(2))
 
 

@@ -28,8 +28,6 @@ from tests.fakes import PATIENCE, FakeClock, FakeIndex, FakeReflector, until
 from tests.simulator import plain
 
 SPACE, NODE = Namespace("team-a"), Node("node-a")
-
-
 SHAPE = PodSignature("team-a")
 
 

@@ -8,8 +8,6 @@ from tests.builders import asking, index_of, namespace, node, pod, pod_json
 from tests.fakes import FakeClock, FakeWriter, running, until
 
 CROWD = 3000
-
-
 PER_SECOND = 50
 
 

@@ -24,8 +24,6 @@ from tests.deciding import KeptPlans
 from tests.fakes import FakeClock, running
 
 NAMES = ("n1", "n2", "n3")
-
-
 ROOM = {"cpu": "4", "pods": "110"}
 
 

@@ -8,14 +8,7 @@ import pytest
 
 from extender.kube.errors import Rejected
 from extender.kube.writer import WebhookObjects
-from extender.tasks.endpoints import (
-    LEADER_PORT,
-    LEARNED_SECONDS,
-    PACE_GROWTH,
-    PACE_SECONDS,
-    Endpoint,
-    LeaderEndpoint,
-)
+from extender.tasks.endpoints import LEADER_PORT, LEARNED_SECONDS, PACE_GROWTH, PACE_SECONDS, Endpoint, LeaderEndpoint
 from extender.wire.webhook_configurations import OwnPod
 from tests.fake_api import FakeApi, never
 from tests.fakes import FakeClock

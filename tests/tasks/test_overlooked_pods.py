@@ -16,8 +16,6 @@ from tests.fakes import running, settle, until
 from tests.tasks.overlooked_scene import Scene, given_up
 
 IN_TEAM = {**term("host", app="web"), "namespaceSelector": {"matchLabels": {"team": "a"}}}
-
-
 ANNOTATED = "annotate asking placement.extender.dev/requeued"
 ASKING = contender("asking", priority=100, cpu=4000)
 FULL: Sequence[Object] = (stage("n1"), contender("low", on="n1", cpu=4000))

@@ -14,13 +14,7 @@ from extender.model.constraints.labels import ZONE
 from extender.model.objects import ExcludedDomain, Namespace, PodSignature, TopologyDomains
 from extender.model.policies import Exempt, InvalidPolicy
 from extender.model.release import DomainUse
-from extender.tasks.policy_status import (
-    MOST_CONFLICTS,
-    PAUSE_SECONDS,
-    SLICE_SECONDS,
-    WAIT_SECONDS,
-    PolicyStatus,
-)
+from extender.tasks.policy_status import MOST_CONFLICTS, PAUSE_SECONDS, SLICE_SECONDS, WAIT_SECONDS, PolicyStatus
 from extender.verbs.admit.pod_fields import Changes
 from extender.wire.policies.policies_v1 import read_policy
 from tests.builders import node

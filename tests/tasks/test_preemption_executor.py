@@ -7,11 +7,7 @@ import pytest
 
 from extender.kube.errors import Conflict, Expired, KubeError, NotFound, OverBudget, Rejected, Throttled, Unreachable
 from extender.model.preemption import PreemptionPlan
-from extender.tasks.preemption.executor import (
-    ForbiddenByBudgetError,
-    GaveUpError,
-    PreemptorNotPendingError,
-)
+from extender.tasks.preemption.executor import ForbiddenByBudgetError, GaveUpError, PreemptorNotPendingError
 from tests.contenders import contender
 from tests.tasks.executor_scene import ALL, ASKING, FIRST, LOWER, PLAN, SECOND, Scene, same
 

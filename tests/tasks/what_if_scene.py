@@ -27,14 +27,8 @@ from tests.builders import Json, index_of, node, node_json, pod, pod_json, term
 from tests.explaining import finished
 
 ROOM: Final = {"cpu": "4", "pods": "9"}
-
-
 OWNER: Final = ("ReplicaSet", "web")
-
-
 SETTINGS: Final = Settings()
-
-
 CHANGES: Final = {
     "delete": [{"kind": "Node", "name": "n0"}],
     "apply": [
@@ -42,8 +36,6 @@ CHANGES: Final = {
         pod_json("given", app="web", apart=[term("zone", app="web")]) | {"kind": "Pod"},
     ],
 }
-
-
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 

@@ -16,11 +16,7 @@ from tests.builders import CONTAINER, Json, node, pod
 from tests.explaining import finished
 
 ROOM: Final = {"cpu": "4", "pods": "9"}
-
-
 LABELS: Final = {"app": "web"}
-
-
 VERSIONS: Final = {"Job": "batch/v1", "CronJob": "batch/v1", "ReplicationController": "v1"}
 
 

@@ -22,8 +22,6 @@ from tests.deciding import KeptPlans
 from tests.tasks.release.scene import Scene
 
 PODS_OF_A_NODE = 50
-
-
 ZONE = "topology.kubernetes.io/zone"
 
 

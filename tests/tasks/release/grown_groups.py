@@ -22,8 +22,6 @@ async def grown(scene: Scene, *, size: int, to: int) -> None:
 
 
 ROOMS = {"a": 9, "b": 7, "c": 6}
-
-
 SIZES = {"p": 2, "q": 4, "r": 3}
 
 

@@ -15,17 +15,9 @@ from tests.gangs import gated_json, release_policy
 from tests.tasks.release.scene import Scene
 
 SHOP, NOISE = "shop", "noise"
-
-
 OWN_GATE = "placement.extender.dev/own"
-
-
 VICTIMS, SIZE = 5, 20
-
-
 BUDGET = Release(groups_per_namespace=20, pods_per_namespace=200)
-
-
 Noise = Callable[[Scene, int], None]
 
 

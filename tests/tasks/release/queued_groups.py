@@ -47,8 +47,6 @@ async def releasing(scene: Scene) -> AsyncIterator[OrphanReleaser]:
 
 
 ROOMS = {"a": 7, "b": 5, "c": 4}
-
-
 SIZES = {"p": 2, "q": 4, "r": 4, "s": 5, "t": 3}
 
 

@@ -20,8 +20,6 @@ from tests.tasks.release.quota_scene import QuotaScene, domain
 from tests.tasks.release.scene import POLICY
 
 TEAM = {"team": "a"}
-
-
 LISTED = (domain("a", 4), domain("b", 0))
 
 
