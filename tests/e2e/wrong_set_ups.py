@@ -106,10 +106,10 @@ ROWS = {
     "the CA of another authority": Row(
         [
             (
-                "tlsConfig of the scheduler has the CA of another authority",
+                "tlsConfig of the scheduler does not have the CA that signed",
                 "put the CA that signed server.tls.certFile",
             ),
-            (f"{CALLS}tlsConfig of the scheduler has the CA of another", "put the CA that signed server.tls.certFile"),
+            (f"{CALLS}tlsConfig of the scheduler does not have the CA", "put the CA that signed server.tls.certFile"),
         ],
         tls={"caFile": "other"},
     ),
