@@ -109,7 +109,7 @@ def test_the_image_names_no_index_of_packages() -> None:
 
 
 def test_every_tag_of_the_image_in_these_files_is_the_version_of_the_project() -> None:
-    files = [path for path in DEPLOY.rglob("*") if path.is_file()]
+    files = [path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     tags = {tag for path in files for tag in re.findall(r"placement-extender:(\d[\w.]*)", path.read_text("utf-8"))}
     assert tags == {PROJECT["project"]["version"]}
 
