@@ -104,7 +104,7 @@ class GroupReconciler:
         # 1. `_begin` reserves room for the groups that the index shows as decided: requests are answered meanwhile.
         # 2. `_catch_up`: no group is decided before all decisions of the earlier leader are known, because it may have
         #    released pods into room that looks free.
-        # 3. `_begin` again, for the decisions that came with step 2.
+        # 3. `_begin` again, for the decisions and the released pods that came with step 2.
         # 4. Room that could not be reserved within `_RESUME_SECONDS` may go to other groups before the group's own turn.
         index = self._index
         subscribed: list[tuple[Subscribable, Callable[[object], None]]] = [
@@ -148,11 +148,24 @@ class GroupReconciler:
         groups = [group for key in list(self._index.gated.groups) if (group := self._read(key)) is not None]
         for group in groups:
             self._queue.add(group.key)
+        self._give_back_gated(groups)
         end = self._clock.now() + _RESUME_SECONDS
         for reserve in (self._chooser.keep_released, self._chooser.problem_of_room):
             for group in sorted(groups, key=lambda group: bool(group.bound)):
                 if self._clock.now() < end:
                     await self._resume(group, reserve)
+
+    def _give_back_gated(self, groups: Sequence[GroupState]) -> None:
+        """Gives back the room of gated pods if a released pod has no room, because released pods get theirs first.
+
+        The first `_begin` may have reserved it while the watch showed the released pod as gated.
+        """
+        reserved, until = self._index.reserved, self._clock.now() + self._settings.reservation
+        released = {pod.uid for group in groups for pod in group.released}
+        if all(map(reserved.node_of, released)):
+            return
+        for key in list(reserved.groups):
+            reserved.reserve(key, [slot for slot in reserved.slots_of(key) if slot.pod in released], until)
 
     async def _resume(
         self, group: GroupState, reserve: Callable[[GroupState, GroupMemory, GroupDecision], Awaitable[object]]

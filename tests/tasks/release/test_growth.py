@@ -139,6 +139,26 @@ async def test_a_pod_whose_release_is_not_seen_yet_keeps_its_room_while_others_f
         assert scene.index.reserved.node_of("uid-x-1") == "a"
 
 
+async def test_a_new_leader_gives_a_gated_pod_no_room_of_a_pod_whose_release_the_watch_shows_late() -> None:
+    scene = Scene({"a": 2})
+    async with scene.leading():
+        for gang in ("x", "y"):
+            scene.create(gang, 0, size=1)
+        await scene.pass_time(1)
+        scene.bind()
+        scene.delete("y-0")
+        await scene.pass_time(1)
+        scene.create("x", 1, size=1)
+        await scene.pass_time(0.2, shown=False)
+        assert set(scene.released()) == {"x-0", "x-1"}
+        scene.api.add(gated_json("y-1", "y", labels={"size": "1"}))
+        scene.show("y-1")
+    async with scene.leading():
+        await scene.pass_time(1)
+        assert set(scene.released()) == {"x-0", "x-1"}
+        assert scene.index.reserved.node_of("uid-x-1") == "a"
+
+
 # -- The law: groups grow and shrink while events and answers are lost, and leaders are killed. At any moment a group is in one domain and
 # -- no domain has more pods than it holds; once all works again no pod waits for which its domain has room, and nothing is left behind.
 
