@@ -27,16 +27,16 @@ from extender.wire.policies.schema import (
     NO_SPACE,
     TIME,
     Field,
+    FieldRule,
     Flag,
     Many,
-    Number,
     NumberOrWord,
     Pairs,
     Plain,
     Record,
-    Rule,
     Text,
     Type,
+    WholeNumber,
     choice,
     predicate,
 )
@@ -111,7 +111,7 @@ def _of(found: Type) -> Schema:
             return {"type": "string", "maxLength": found.longest, "minLength": least, "pattern": pattern or None}
         case Plain(name, form):
             return {"type": name, "format": form}
-        case Number(least, most, bits):
+        case WholeNumber(least, most, bits):
             return {"type": "integer", "format": f"int{bits}", "minimum": least, "maximum": most}
         case NumberOrWord():
             return {"x-kubernetes-int-or-string": True}
@@ -143,15 +143,15 @@ def _of(found: Type) -> Schema:
             }
 
 
-def _rules(found: Record) -> list[Rule]:
+def _rules(found: Record) -> list[FieldRule]:
     rules = [rule for each in found.predicates for rule in each.rules]
     if not found.is_choice:
         return rules
     count = " + ".join(f"(has(self.{each.name}) ? 1 : 0)" for each in found.fields)
-    return [Rule(f"{count} == 1", found.choice_text), *rules]
+    return [FieldRule(f"{count} == 1", found.choice_text), *rules]
 
 
-def _written(rules: Sequence[Rule]) -> list[Schema] | None:
+def _written(rules: Sequence[FieldRule]) -> list[Schema] | None:
     return [
         {"rule": rule.expression, "message": rule.message, "reason": str(rule.reason)}
         | ({"fieldPath": rule.path} if rule.path else {})
@@ -192,7 +192,7 @@ def _crd(
 # -- policies
 
 _WRITTEN: Final = "Written by the extender."
-_COUNT: Final = Number(0, bits=64)
+_COUNT: Final = WholeNumber(0, bits=64)
 
 
 def _condition(types: Sequence[str], reason: Text, message: int, *fields: Field) -> Record:
@@ -302,7 +302,7 @@ _PLACEMENT: Final = Record(
             is_required=True,
         ),
         Field("gate", LABEL_KEY, "The scheduling gate that is removed from the pods.", is_required=True),
-        Field("size", Number(1, 100_000), "Pods that the group has when it is complete.", is_required=True),
+        Field("size", WholeNumber(1, 100_000), "Pods that the group has when it is complete.", is_required=True),
         Field(
             "topology",
             Many(_LEVEL, MOST_LEVELS, keys=("key",)),
@@ -319,9 +319,9 @@ _PLACEMENT: Final = Record(
     (
         predicate(
             None,
-            Rule("self.policy == oldSelf.policy", "may not be changed", ".policy"),
-            Rule("self.group == oldSelf.group", "may not be changed", ".group"),
-            Rule(
+            FieldRule("self.policy == oldSelf.policy", "may not be changed", ".policy"),
+            FieldRule("self.group == oldSelf.group", "may not be changed", ".group"),
+            FieldRule(
                 "has(self.decided) || !has(self.topology) || size(self.topology) == 0",
                 "needs the time of the decision",
                 ".decided",
@@ -333,9 +333,9 @@ _PLACEMENT: Final = Record(
 _PROGRESS: Final = Record(
     (
         Field("phase", choice(GroupPhase, has_default=False)),
-        Field("ready", Number(), "Pods that exist and have not finished."),
-        Field("released", Number(), "Of these, pods whose gate was removed."),
-        Field("bound", Number(), "Of these, pods that have a node."),
+        Field("ready", WholeNumber(), "Pods that exist and have not finished."),
+        Field("released", WholeNumber(), "Of these, pods whose gate was removed."),
+        Field("bound", WholeNumber(), "Of these, pods that have a node."),
         Field("message", Text(longest=1024), "Why it waits."),
         Field("conditions", Many(_condition(("Placed",), Text("^[A-Z][A-Za-z0-9]*$", 64), 1024), 4, keys=("type",))),
     )
@@ -381,7 +381,7 @@ _DOMAINS_OF_KEY: Final = Record(
             "Domains that take no pod and count for nothing.",
         ),
     ),
-    (predicate(None, Rule("self.topologyKey == oldSelf.topologyKey", "may not be changed", ".topologyKey")),),
+    (predicate(None, FieldRule("self.topologyKey == oldSelf.topologyKey", "may not be changed", ".topologyKey")),),
 )
 
 

@@ -15,7 +15,7 @@ import yaml
 from deploy.policies.crds import structural
 from extender.wire.policies.policy_schema import SPEC, SPREAD
 from extender.wire.policies.release_schema import RELEASE
-from extender.wire.policies.schema import Field, Many, Number, Record, Text, Type
+from extender.wire.policies.schema import Field, Many, Record, Text, Type, WholeNumber
 
 README: Final = Path(__file__).resolve().parents[2] / "config" / "policies" / "README.md"
 _TABLE: Final = re.compile(r"(?<=\| field \| meaning \| default \|\n\|---\|---\|---\|\n)(?:\|.*\n)+")
@@ -67,7 +67,7 @@ def _bounds(declared: Type) -> str:
             return " or ".join(f"`{word}`" for word in choices)
         case Text(longest=longest):
             return f"up to {longest} characters"
-        case Number(least, most) if least is not None and most is not None:
+        case WholeNumber(least, most) if least is not None and most is not None:
             return f"{least} to {most}"
         case Many(most=most):
             return f"up to {most}"

@@ -16,14 +16,14 @@ from extender.wire.policies.policy_validation import check_of
 from extender.wire.policies.schema import (
     TIME,
     Field,
+    FieldRule,
     Flag,
     Many,
-    Number,
     NumberOrWord,
     Pairs,
     Record,
-    Rule,
     Text,
+    WholeNumber,
     choice,
     duration,
     names_of,
@@ -41,8 +41,8 @@ def not_alone(found: Problems, value: Json, path: str) -> None:
 RECORD: Final = Record(
     (
         Field("text", Text("^[a-z]+$", 5), "Some letters.", is_required=True),
-        Field("size", Number(1, 9)),
-        Field("wide", Number(None, bits=64)),
+        Field("size", WholeNumber(1, 9)),
+        Field("wide", WholeNumber(None, bits=64)),
         Field("count", NumberOrWord("Declared", 1, 9)),
         Field("is_on", Flag(default=True)),
         Field("colour", choice(["Red", "Blue"])),
@@ -51,7 +51,7 @@ RECORD: Final = Record(
         Field("parts", Many(Record((Field("name", Text(longest=9), is_required=True),)), 2, keys=("name",))),
         Field("one", Record((Field("label", Text(longest=9)), Field("owner", Flag(only_true=True))), is_choice=True)),
     ),
-    (predicate(not_alone, Rule("!has(self.size) || has(self.text)", "is needed beside size", ".text")),),
+    (predicate(not_alone, FieldRule("!has(self.size) || has(self.text)", "is needed beside size", ".text")),),
 )
 
 

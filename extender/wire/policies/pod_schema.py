@@ -19,31 +19,31 @@ from extender.wire.policies.schema import (
     LONGEST_KEY,
     LONGEST_LABEL,
     Field,
+    FieldRule,
     Many,
-    Number,
     Pairs,
     Predicate,
     Record,
-    Rule,
     Text,
+    WholeNumber,
     predicate,
 )
 
 _INTEGER: Final = "^(0|-?[1-9][0-9]{0,18})$"
 
 
-def _schema_only(*rules: Rule) -> tuple[Predicate, ...]:
+def _schema_only(*rules: FieldRule) -> tuple[Predicate, ...]:
     """`field_errors.py` has the same checks."""
     return (predicate(None, *rules),)
 
 
-_VALUES_NEEDED: Final = Rule(
+_VALUES_NEEDED: Final = FieldRule(
     "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : true",
     "must be specified when operator is In or NotIn",
     ".values",
     ErrorType.REQUIRED,
 )
-_VALUES_FORBIDDEN: Final = Rule(
+_VALUES_FORBIDDEN: Final = FieldRule(
     "self.operator in ['Exists', 'DoesNotExist'] ? !has(self.values) || size(self.values) == 0 : true",
     "may not be specified when operator is Exists or DoesNotExist",
     ".values",
@@ -52,7 +52,7 @@ _VALUES_FORBIDDEN: Final = Rule(
 LABELS: Final = Pairs(
     LABEL_VALUE,
     32,
-    (Rule(f"self.all(key, key != '' && size(key) <= {LONGEST_KEY})", "a label key has 1 to 317 characters"),),
+    (FieldRule(f"self.all(key, key != '' && size(key) <= {LONGEST_KEY})", "a label key has 1 to 317 characters"),),
 )
 LABEL_SELECTOR: Final = Record(
     (
@@ -84,13 +84,13 @@ _NODE_EXPRESSION: Final = Record(
     _schema_only(
         _VALUES_NEEDED,
         _VALUES_FORBIDDEN,
-        Rule(
+        FieldRule(
             "self.operator in ['Gt', 'Lt'] ? has(self.values) && size(self.values) == 1 : true",
             "must be specified single value when operator is Lt or Gt",
             ".values",
             ErrorType.REQUIRED,
         ),
-        Rule(
+        FieldRule(
             "self.operator in ['Gt', 'Lt'] && has(self.values) && size(self.values) == 1"
             f" ? self.values[0].matches('{_INTEGER}') : true",
             "must be an integer when operator is Lt or Gt",
@@ -112,7 +112,7 @@ _NODE_TERM: Final = Record(
     ),
     is_atomic=True,
 )
-_WEIGHT: Final = Field("weight", Number(1, 100), is_required=True)
+_WEIGHT: Final = Field("weight", WholeNumber(1, 100), is_required=True)
 _NODE_TERMS: Final = Field(
     "nodeSelectorTerms", Many(_NODE_TERM, 64, least=1), "A node matches when one of the terms does.", is_required=True
 )
@@ -124,8 +124,8 @@ _NODE_AFFINITY: Final = Record(
 )
 
 
-def _needs_selector(field: str) -> Rule:
-    return Rule(
+def _needs_selector(field: str) -> FieldRule:
+    return FieldRule(
         f"!has(self.{field}) || size(self.{field}) == 0 || has(self.labelSelector)",
         "must not be specified when labelSelector is not set",
         f".{field}",
@@ -133,9 +133,9 @@ def _needs_selector(field: str) -> Rule:
     )
 
 
-def _twice(field: str) -> Rule:
+def _twice(field: str) -> FieldRule:
     """No key may stand both in the selector and among the keys whose values come from the pod."""
-    return Rule(
+    return FieldRule(
         f"!has(self.{field}) || !has(self.labelSelector) || !has(self.labelSelector.matchLabels)"
         f" || !self.{field}.exists(key, key in self.labelSelector.matchLabels)",
         "holds a key of labelSelector",
@@ -162,7 +162,7 @@ _POD_TERM: Final = Record(
     _schema_only(
         _needs_selector("matchLabelKeys"),
         _needs_selector("mismatchLabelKeys"),
-        Rule(
+        FieldRule(
             "!has(self.matchLabelKeys) || !has(self.mismatchLabelKeys)"
             " || !self.matchLabelKeys.exists(key, key in self.mismatchLabelKeys)",
             "holds a key of mismatchLabelKeys",
@@ -195,20 +195,20 @@ TOLERATION: Final = Record(
         Field("operator", Text(choices=("", "Exists", "Equal"))),
         Field("value", LABEL_VALUE),
         Field("effect", Text(choices=("", "NoSchedule", "PreferNoSchedule", "NoExecute"))),
-        Field("tolerationSeconds", Number(None, bits=64)),
+        Field("tolerationSeconds", WholeNumber(None, bits=64)),
     ),
     _schema_only(
-        Rule(
+        FieldRule(
             f"(has(self.key) && self.key != '') || ({_EXISTS})",
             "operator must be Exists when key is empty",
             ".operator",
         ),
-        Rule(
+        FieldRule(
             f"!({_EXISTS}) || !has(self.value) || self.value == ''",
             "value must be empty when operator is Exists",
             ".value",
         ),
-        Rule(
+        FieldRule(
             "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
             "effect must be NoExecute when tolerationSeconds is set",
             ".effect",
@@ -218,14 +218,14 @@ TOLERATION: Final = Record(
 # minDomains may stand beside ScheduleAnyway, unlike in a pod.
 SPREAD_CONSTRAINT: Final = Record(
     (
-        Field("maxSkew", Number(1), is_required=True),
+        Field("maxSkew", WholeNumber(1), is_required=True),
         Field("topologyKey", LABEL_KEY, is_required=True),
         Field("whenUnsatisfiable", Text(choices=("DoNotSchedule", "ScheduleAnyway")), is_required=True),
         Field("labelSelector", LABEL_SELECTOR, "Which pods are counted. Absent: none."),
         _label_keys("matchLabelKeys", "KEP-3243"),
         Field(
             "minDomains",
-            Number(1),
+            WholeNumber(1),
             "Beside ScheduleAnyway it is served by the extender's scores and not written into a pod, "
             "which the API server would refuse (KEP-3022).",
         ),

@@ -30,12 +30,12 @@ from extender.wire.policies.schema import (
     LABEL_KEY,
     LONGEST_LABEL,
     Field,
+    FieldRule,
     Many,
-    Number,
     NumberOrWord,
     Record,
-    Rule,
     Text,
+    WholeNumber,
     choice,
     duration,
     predicate,
@@ -97,7 +97,7 @@ SPREAD: Final = Record(
     (
         predicate(
             None,
-            Rule(
+            FieldRule(
                 "!has(self.minDomains) || (type(self.minDomains) == int ? self.minDomains >= 1 && self.minDomains <= 2147483647"
                 " : self.minDomains == 'Declared')",
                 "must be a number from 1 on, or Declared",
@@ -106,12 +106,12 @@ SPREAD: Final = Record(
         ),
         predicate(
             _after_excludes,
-            Rule(
+            FieldRule(
                 "!has(self.after) || (has(self.unavailableDomains) && self.unavailableDomains == 'Exclude')",
                 "is for `unavailableDomains: Exclude` only",
                 ".after",
             ),
-            Rule(
+            FieldRule(
                 "!has(self.after) || (duration(self.after) >= duration('1s') && duration(self.after) <= duration('24h')"
                 " && duration(self.after).getMilliseconds() % 1000 == 0)",
                 _AFTER_LIMITS,
@@ -224,7 +224,7 @@ SPEC: Final = Record(
         Field("targets", choice(Targets), "What is changed at admission."),
         Field(
             "priority",
-            Number(-INT32 - 1, INT32, default=0),  # by the format alone the refusal would not name the field
+            WholeNumber(-INT32 - 1, INT32, default=0),  # by the format alone the refusal would not name the field
             "Higher goes first; then the cluster-wide kind, then the name.",
         ),
         Field(
@@ -271,7 +271,7 @@ SPEC: Final = Record(
     (
         predicate(
             _has_one_way_to_schedulers,
-            Rule(
+            FieldRule(
                 "!has(self.schedulerName) || !has(self.schedulerNames)",
                 "may not be specified beside schedulerName",
                 ".schedulerNames",
@@ -280,7 +280,7 @@ SPEC: Final = Record(
         ),
         predicate(
             _has_gates_or_a_node,
-            Rule(
+            FieldRule(
                 "!has(self.nodeName) || !has(self.schedulingGates) || size(self.schedulingGates) == 0",
                 f"may not be specified beside schedulingGates: {_REFUSES_GATES}",
                 ".nodeName",
@@ -290,7 +290,7 @@ SPEC: Final = Record(
         predicate(
             None,
             *tuple(
-                Rule(
+                FieldRule(
                     f"!has(self.{field}) || !has(self.when) || 'Admission' in self.when",
                     "acts at admission only, so `when` must contain Admission",
                     f".{field}",
@@ -300,7 +300,7 @@ SPEC: Final = Record(
         ),
         predicate(
             _spreads_pods,
-            Rule(
+            FieldRule(
                 "!has(self.spread) || !has(self.targets) || self.targets != 'Templates'",
                 "acts on pods: `targets` must be Pods or Both",
                 ".spread",
@@ -309,7 +309,7 @@ SPEC: Final = Record(
         ),
         predicate(
             _spreads_at_scheduling,
-            Rule(
+            FieldRule(
                 "!has(self.spread) || !has(self.when) || 'Scheduling' in self.when"
                 " || self.spread.all(each, !has(each.unavailableDomains) && !has(each.fullDomains)"
                 " && !has(each.deletionCost))",
@@ -319,18 +319,18 @@ SPEC: Final = Record(
         ),
         predicate(
             _releases_at_release,
-            Rule(
+            FieldRule(
                 "!has(self.release) || (has(self.when) && 'Release' in self.when)",
                 "acts at release only, so `when` must contain Release",
                 ".release",
             ),
-            Rule(
+            FieldRule(
                 "!has(self.when) || !('Release' in self.when) || has(self.release)",
                 "is needed where `when` contains Release",
                 ".release",
                 ErrorType.REQUIRED,
             ),
-            Rule(
+            FieldRule(
                 "!has(self.release) || !has(self.nodeName)",
                 f"may not be specified beside nodeName: {_REFUSES_GATES}",
                 ".release",

@@ -24,7 +24,7 @@ from extender.wire.policies.field_errors import (
 )
 from extender.wire.policies.node_terms import size_of
 from extender.wire.policies.policy_schema import NAMESPACED_SPEC, SPEC
-from extender.wire.policies.schema import Check, Flag, Many, Number, NumberOrWord, Record, Text, Type
+from extender.wire.policies.schema import Check, Flag, Many, NumberOrWord, Record, Text, Type, WholeNumber
 
 _STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 
@@ -130,7 +130,7 @@ def check_of(declared: Type) -> Check:
             return _list(declared)
         case Text():
             return _text(declared)
-        case Number(least, most, bits):
+        case WholeNumber(least, most, bits):
             limit = 2 ** (bits - 1)
             return _number(-limit if least is None else least, limit - 1 if most is None else most)
         case NumberOrWord():

@@ -34,13 +34,13 @@ from extender.wire.policies.schema import (
     LABEL_VALUE,
     LONGEST_LABEL,
     Field,
+    FieldRule,
     Flag,
     Many,
-    Number,
     Pairs,
     Record,
-    Rule,
     Text,
+    WholeNumber,
     choice,
     duration,
     predicate,
@@ -105,7 +105,7 @@ def _check_quota(found: Problems, quota: JsonObject, path: str) -> None:
 
 def pods_of_quota(name: str, about: str, least: int = 0) -> Field:
     """A number of pods that a domain may have."""
-    return Field(name, Number(least, MOST_PODS_OF_QUOTA), about)
+    return Field(name, WholeNumber(least, MOST_PODS_OF_QUOTA), about)
 
 
 AMOUNTS: Final = Record(
@@ -121,7 +121,9 @@ AMOUNTS: Final = Record(
 )
 _QUOTA: Final = replace(
     AMOUNTS,
-    predicates=(predicate(_check_quota, Rule("has(self.pods) || has(self.resources)", "must have pods or resources")),),
+    predicates=(
+        predicate(_check_quota, FieldRule("has(self.pods) || has(self.resources)", "must have pods or resources")),
+    ),
 )
 BROUGHT: Final = Field(
     "tolerations",
@@ -130,7 +132,7 @@ BROUGHT: Final = Field(
     check=_check_brought,
 )
 _TAINTS: Final = ", ".join(f"'{prefix}'" for prefix in TAINTS_OF_KUBERNETES)
-_OF_OWN_TAINT: Final = Rule(
+_OF_OWN_TAINT: Final = FieldRule(
     "has(self.key) && self.key != ''"
     f" ? ![{_TAINTS}].exists(prefix, self.key.startsWith(prefix))"
     " : !has(self.operator) || self.operator != 'Exists'",
@@ -172,7 +174,7 @@ DOMAIN: Final = Record(
     (
         predicate(
             _prefers_own_values,
-            Rule(
+            FieldRule(
                 "!has(self.preferred) || self.preferred.all(each, each in self.values)",
                 "has a value that `values` has not",
                 ".preferred",
@@ -218,16 +220,16 @@ def _may_grow(found: Problems, release: JsonObject, path: str) -> None:
         found.invalid(f"{path}.whenNoRoom", "Release", "needs a domain with `mayGrow: true`")
 
 
-def _stays_inside_rules(limit: str) -> tuple[Rule, ...]:
+def _stays_inside_rules(limit: str) -> tuple[FieldRule, ...]:
     text = f"would release groups outside of `{limit}`"
     return (
-        Rule(f"!has(self.{limit}) || !has(self.mode) || self.mode != 'Preferred'", text, ".mode"),
-        Rule(f"!has(self.{limit}) || !has(self.onTimeout) || self.onTimeout == 'KeepGated'", text, ".onTimeout"),
+        FieldRule(f"!has(self.{limit}) || !has(self.mode) || self.mode != 'Preferred'", text, ".mode"),
+        FieldRule(f"!has(self.{limit}) || !has(self.onTimeout) || self.onTimeout == 'KeepGated'", text, ".onTimeout"),
     )
 
 
 SIZE: Final = Record(
-    (Field("count", Number(1, MOST_PODS)), Field("label", LABEL_KEY), Field("annotation", LABEL_KEY)),
+    (Field("count", WholeNumber(1, MOST_PODS)), Field("label", LABEL_KEY), Field("annotation", LABEL_KEY)),
     is_choice=True,
     default=(("count", 1),),
 )
@@ -291,13 +293,13 @@ RELEASE: Final = Record(
     (
         predicate(
             None,
-            Rule(
+            FieldRule(
                 "self.topology.all(key, self.topology.exists_one(other, other == key))",
                 "has a key twice",
                 ".topology",
                 ErrorType.DUPLICATE,
             ),
-            Rule(
+            FieldRule(
                 "!has(self.decisionTimeout) || (duration(self.decisionTimeout) > duration('0s')"
                 " && duration(self.decisionTimeout) <= duration('168h'))",
                 _TIMEOUT_LIMITS,
@@ -306,7 +308,7 @@ RELEASE: Final = Record(
         ),
         predicate(
             _needs_order,
-            Rule(
+            FieldRule(
                 "!has(self.strategy) || self.strategy != 'InOrder' || has(self.domains)",
                 "is needed where `strategy` is InOrder",
                 ".domains",
@@ -315,7 +317,7 @@ RELEASE: Final = Record(
         ),
         predicate(
             _has_one_place_for_a_value,
-            Rule(
+            FieldRule(
                 "!has(self.domains) || size(self.topology) == 1 || self.domains.all(each, size(each.values) == 1)",
                 "`values` may be several only where `topology` has one key",
                 ".domains",
@@ -324,7 +326,7 @@ RELEASE: Final = Record(
         predicate(_stays_inside, *_stays_inside_rules("domains"), *_stays_inside_rules("maxPerDomain")),
         predicate(
             _may_grow,
-            Rule(
+            FieldRule(
                 "!has(self.whenNoRoom) || self.whenNoRoom != 'Release'"
                 " || (has(self.domains) && self.domains.exists(each, has(each.mayGrow) && each.mayGrow))",
                 "needs a domain with `mayGrow: true`",

@@ -58,7 +58,7 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class WholeNumber:
     """An integer within bounds."""
 
     least: int | None = 0
@@ -111,7 +111,7 @@ class Pairs:
 
     value: Text
     most: int
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[FieldRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +141,11 @@ class Record:
         return f"must have exactly one of the fields {', '.join(each.name for each in self.fields)}"
 
 
-Type: TypeAlias = "Text | Plain | Number | NumberOrWord | Flag | Many | Pairs | Record"
+Type: TypeAlias = "Text | Plain | WholeNumber | NumberOrWord | Flag | Many | Pairs | Record"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FieldRule:
     """A CEL rule. ``path`` is the field at fault, relative to the object that the rule stands at."""
 
     expression: str
@@ -162,10 +162,10 @@ class Predicate:
     """
 
     check: Check | None
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[FieldRule, ...] = ()
 
 
-def predicate(check: Check | None, *rules: Rule) -> Predicate:
+def predicate(check: Check | None, *rules: FieldRule) -> Predicate:
     """A predicate."""
     return Predicate(check, rules)
 
@@ -212,7 +212,7 @@ def _reads(declared: Type) -> Callable[[Any], Any] | None:
             return reads
         case Many(item=Text(reads=item), reads=reads):
             return reads if item is str else lambda value: reads(map(item, value))
-        case Number() | Flag():
+        case WholeNumber() | Flag():
             return lambda value: value
         case _:
             return None
