@@ -16,13 +16,14 @@ MOST_FULL: Final = 200_000  # domains of all kinds together; 10 MB
 class FullDomains:
     """What is known for one kind of pods."""
 
-    __slots__ = ("_version", "fitting", "full", "left", "total")
+    __slots__ = ("_most_left", "_version", "fitting", "full", "left", "total")
 
     def __init__(self) -> None:
         # Full domains by number, and the value of `DomainsView.freed_total` for which they are right.
         self.full: set[int] = set()
-        # The other domains, as of the version of the nodes.
+        # The other domains, as of the version of the nodes, and how many they were since their table was made.
         self.left: set[int] = set()
+        self._most_left = 0
         # For some of them, the node that had room last.
         self.fitting: dict[int, int] = {}
         self.total = self._version = -1
@@ -44,6 +45,17 @@ class FullDomains:
         if freed is None or self._version != version:
             self._version = version
             self.left = {domain for domain in domains if domain not in self.full}
+            self._most_left = 0
+        self._most_left = max(self._most_left, len(self.left))
+
+    def add(self, domain: int) -> None:
+        """A domain is full. Amortised O(1)."""
+        self.full.add(domain)
+        self.left.discard(domain)
+        # A set keeps its table when entries leave, and a reader of ``left`` would pay for every domain that was in it.
+        if len(self.left) < self._most_left // 4:
+            self.left = set(self.left)
+            self._most_left = len(self.left)
 
 
 class FullDomainTable:
@@ -67,8 +79,7 @@ class FullDomainTable:
 
     def add(self, known: FullDomains, domain: int) -> None:
         """A domain is full. Amortised O(1)."""
-        known.full.add(domain)
-        known.left.discard(domain)
+        known.add(domain)
         self._added += 1
         if self._added > MOST_FULL:
             # The counter is an upper bound, so domains are counted before everything is dropped.
