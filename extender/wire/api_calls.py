@@ -148,6 +148,8 @@ SET_CONDITION: Final = ApiCall(
     "set_condition", "", "pods", "status", "patch", "preemption marks what it deletes as DisruptionTarget", "deletes"
 )
 ANNOTATE: Final = ApiCall("annotate", "", "pods", "", "patch", "requeueing annotates pods", "requeues")
+# After a 409 the UID shows whether the name still belongs to the pod: a StatefulSet creates its pods again under the
+# same names.
 UID_OF: Final = ApiCall("uid_of", "", "pods", "", "get", "a write with a conflict reads the pod's UID", "preempts")
 EVICT: Final = ApiCall("evict", "", "pods", "eviction", "create", "preemption.eviction is evict", "evicts")
 DELETE: Final = ApiCall("delete", "", "pods", "", "delete", "preemption.eviction is delete", "deletes")
@@ -228,6 +230,8 @@ PATCH_PLACEMENT_STATUS: Final = ApiCall(
     "patch_placement_status", POLICY_GROUP, PLACEMENTS, "status", "patch", *_RELEASE
 )
 
+# Every row is a global of this module, and globals keep the order of their assignment. So a new row cannot be missing
+# in the list.
 API_CALLS: Final = tuple(
     call
     for each in tuple(globals().values())

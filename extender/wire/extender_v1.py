@@ -79,6 +79,7 @@ class FilterResult(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def _answer(self) -> tuple[object, ...]:
+        # Without `reasons`: they are not sent to kube-scheduler.
         return self.passed, self.failed, self.unresolvable, self.error, self.encoded
 
 
@@ -104,6 +105,8 @@ class _NodeListJson(msgspec.Struct):
     items: list[Raw] | None = None
 
 
+# The Go types of this API have no JSON tags, so their fields are written as in Go: `NodeNames`, `Host`. Names that
+# msgspec would spell differently, such as UID, are given below. The pods and nodes inside have tags.
 class _ArgsJson(msgspec.Struct, rename="pascal"):
     pod: PodJson | None = None
     nodes: _NodeListJson | None = None
@@ -173,6 +176,7 @@ def decode_args(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> Exten
             parsed = _ARGS.decode(body)
     except UNREADABLE as error:
         raise _unreadable(error, body) from None
+    # kube-scheduler sets one of both lists: NodeNames if the extender is nodeCacheCapable, else Nodes.
     pod, names = _incoming_pod(parsed.pod, limits, len(body)), parsed.node_names
     if names is None and parsed.nodes is not None:
         raw = parsed.nodes.items or []
@@ -245,6 +249,7 @@ def _with_go_names(body: bytes) -> bytes:
     """
     if body.count(b'":') > _MOST_RECASED_FIELDS:
         return body
+    # The values stay raw bytes, so only the names of the top level change.
     fields = _FIELDS.decode(body)
     return msgspec.json.encode({_GO_NAMES.get(name.lower(), name): value for name, value in fields.items()})
 
@@ -265,6 +270,7 @@ def encode_filter(result: FilterResult) -> bytes:
 def encode_filter_nodes(result: FilterResult, args: ExtenderArgs) -> bytes:
     """The answer to a request with whole nodes: the nodes that passed, with unchanged bytes."""
     if result.encoded:
+        # Only a rejection of every node is kept as bytes, so there is no node to return.
         return orjson.dumps(orjson.loads(result.encoded) | {"Nodes": {"metadata": {}, "items": []}, "NodeNames": None})
     raw = {node.name: item for node, item in zip(args.nodes or (), args.raw_nodes, strict=True)}
     return orjson.dumps(
@@ -300,9 +306,11 @@ def decode_preemption_args(body: bytes, limits: ConstraintLimits = DEFAULT_LIMIT
         raise from_msgspec(error) from None
     pod = _incoming_pod(parsed.pod, limits, len(body))
     _check_counts(parsed)
+    # Go writes a nil pointer as null: such a node is a candidate without victims.
     full = {name: v or _VictimsJson() for name, v in (parsed.node_name_to_victims or {}).items()}
     pods = {name: [_victim_pod(p, name, limits) for p in v.pods or ()] for name, v in full.items()}
     candidates = [Candidate(n, tuple(map(_victim, pods[n])), v.pdb_violations) for n, v in full.items()]
+    # kube-scheduler sends UIDs if the extender is nodeCacheCapable, else whole pods.
     # Whole victims take precedence over UIDs for the same node.
     for name, brief in (parsed.node_name_to_meta_victims or {}).items():
         if name not in full:
@@ -335,6 +343,7 @@ def _requests_of(spec: PodSpecJson, status: PodStatusJson | None) -> int:
     """How many containers a pod has, and resource requests in all of them. O(bytes of requests): a colon for each."""
     total = bytes(spec.overhead).count(b":")
     if status is not None:
+        # Names and quantities contain no colon, so each colon stands for one amount.
         total += sum(raw.count(b":") for raw in amounts_shown(spec, status))
     for containers in (spec.containers or (), spec.init_containers or ()):
         total += len(containers)

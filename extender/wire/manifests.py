@@ -67,8 +67,10 @@ def decode_manifest(body: bytes, limits: ConstraintLimits = DEFAULT_LIMITS) -> P
         raise WireError("metadata.name", "is missing")
     if raw.spec is None:
         raise WireError("spec", "is missing")
+    # The first decoding has found values of wrong types. This one reads the pod with the API server's defaults.
     raw = _POD.decode(checked_pod(_loaded(body, ""), ""))
     if raw.metadata is not None:
+        # A manifest from `kubectl get` has the UID of a pod that exists. The new pod must not be taken for that pod.
         raw.metadata.uid = None
     return msgspec.structs.replace(trim_pod(raw, limits).recreated(), terminating=False)
 
@@ -145,10 +147,12 @@ def decode_what_if(body: bytes, settings: Settings) -> WhatIf:
     except UNREADABLE as error:
         raise from_msgspec(error) from None
     # The kinds that decisions read under these settings.
+    # Other kinds would be accepted and change nothing, which looks like an answer.
     kinds = kinds_by_name((w for w in watched_kinds(settings) if w.api_kind not in _NOT_GIVEN), settings.limits)
     given, remaining = list[Given | GivenWorkload](), MOST_PLACED
     for at, item in enumerate(read.apply or ()):
         given.append(_given(bytes(item), f"apply[{at}]", kinds, remaining))
+        # The bound is for all workloads together.
         remaining -= given[-1].count if isinstance(given[-1], GivenWorkload) else 0
     removals = tuple(_removal(removal, f"delete[{at}]", kinds) for at, removal in enumerate(read.delete or ()))
     nodes = [NodeChange(name, f"cordon[{at}]") for at, name in enumerate(read.cordon or ())]
@@ -175,6 +179,7 @@ def _given(item: bytes, path: str, kinds: Kinds, most: int) -> Given | GivenWork
         head = decode_twice(_HEAD, item)
     except UNREADABLE as error:
         raise from_msgspec(error, path) from None
+    # "apps/v1" has the group "apps"; "v1" and a missing apiVersion have the group "".
     group = head.api_version.rpartition("/")[0]
     # Workloads become pods. A workload without a template is only read for default constraints.
     is_workload = head.kind in GROUPS and group in ("", GROUPS[head.kind])
@@ -197,6 +202,8 @@ def _given(item: bytes, path: str, kinds: Kinds, most: int) -> Given | GivenWork
         raise WireError(f"{path}.{error.path}" if error.path else path, error.problem) from None
     if isinstance(obj, Node):
         return Given(_completed_node(obj, item, path), path)
+    # A watched policy with errors is kept and reported in its status. Here the author of the policy waits for the
+    # answer.
     if isinstance(obj, PolicyObject) and isinstance(obj.policy, InvalidPolicy):
         raise WireError(f"{path}.spec", "; ".join(obj.policy.errors))
     return Given(obj, path)
@@ -237,6 +244,7 @@ def _completed_node(node: Node, item: bytes, path: str) -> Node:
     for condition in (status.conditions if status is not None else None) or ():
         key, effects = _CONDITION_TAINTS.get((condition.type, condition.status), ("", ()))
         taints += (Taint(key, "", effect) for effect in effects)
+    # The taint of the cordon follows spec.unschedulable in both directions, as in the node lifecycle controller.
     stays = [taint for taint in node.taints if node.unschedulable or not taint.is_like(CORDON)]
     added = (taint for taint in taints if not any(map(taint.is_like, stays)))
     return msgspec.structs.replace(node, labels=labels, taints=(*stays, *dict.fromkeys(added)))
@@ -254,6 +262,7 @@ def _notes(given: Iterable[Given | GivenWorkload]) -> Iterator[str]:
 
 def _removal(removal: _RemovalJson, path: str, kinds: Kinds) -> Removal:
     if removal.kind not in GROUPS:
+        # A removal names no group. For a kind of two groups, such as a policy, the first row of the kind counts.
         _check_kind(removal.kind, "", path, kinds)
     if not removal.name:
         raise WireError(f"{path}.name", "is missing")

@@ -102,6 +102,7 @@ class Plugins(Section, frozen=True):
 
         Of several entries, one that enables it wins.
         """
+        # An entry at the extension point wins over multiPoint.
         at_point = next(plugin_set for its_point, plugin_set in self.sets() if its_point == point)
         everywhere = name in self.multi_point.enabled_names or not self.multi_point.disables(name)
         return name in at_point.enabled_names or (everywhere and not at_point.disables(name))
@@ -133,6 +134,7 @@ class Profile(Section, frozen=True):
 
     def arguments(self, kind: type[ArgumentsT]) -> ArgumentsT | None:
         """The arguments of the plugin of this kind; None without arguments."""
+        # NodeAffinityArgs are the arguments of the plugin NodeAffinity.
         name = kind.__name__.removesuffix("Args")
         entry = next((config for config in self.plugin_config if config.name == name), None)
         return None if entry is None else read_document(entry.args or {}, kind)
@@ -177,11 +179,15 @@ class Extender(Section, frozen=True):
     prioritize_verb: str = ""
     weight: Int64 = 0
     bind_verb: str = ""
+    # Named by hand: the rule for names would give enableHttps.
     enable_https: bool = msgspec.field(default=False, name="enableHTTPS")
     tls_config: TlsConfig = TlsConfig()
+    # 0: kube-scheduler waits 5 seconds.
     http_timeout: Duration = Duration(0)
     node_cache_capable: bool = False
+    # If it is set, kube-scheduler calls the extender only for pods that request one of these resources.
     managed_resources: tuple[ManagedResource, ...] = ()
+    # If it is not set, a pod stays pending while the extender does not answer.
     ignorable: bool = False
 
 
@@ -195,6 +201,7 @@ class KubeSchedulerConfiguration(Section, frozen=True):
     client_connection: ClientConnection = ClientConnection()
     enable_profiling: bool | None = None
     enable_contention_profiling: bool | None = None
+    # None and 0: kube-scheduler chooses by the number of nodes, from 50 % down to 5 %.
     percentage_of_nodes_to_score: Int32 | None = None
     pod_initial_backoff_seconds: Int64 | None = None
     pod_max_backoff_seconds: Int64 | None = None

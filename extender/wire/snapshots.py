@@ -109,6 +109,7 @@ def kinds_by_name(watched: Iterable[WatchedKind], limits: ConstraintLimits) -> K
     kinds: dict[tuple[str, str], Kind[Any]] = {}
     for watched_kind in watched:
         kind = kinds[watched_kind.api_kind, watched_kind.kind.group] = watched_kind.within(limits)
+        # A document without a group means the first row: a policy of the extender's group, not of kupid's.
         kinds.setdefault((watched_kind.api_kind, ""), kind)
     return kinds
 
@@ -275,6 +276,8 @@ def _completed(item: SnapshotItem, refused: list[str]) -> bytes:
     """
     if item.kind != _POD_KIND or item.group:
         return item.body
+    # A search in the bytes costs less than parsing. If a label or an annotation has this text, only the note is
+    # missing.
     is_pending = b'"nodeName"' not in item.body
     if not is_pending and not _lacks_defaults(item.body):
         return item.body
@@ -299,6 +302,8 @@ def _lacks_defaults(body: bytes) -> bool:
         return False
     if spec is None:
         return False
+    # For matchLabelKeys and mismatchLabelKeys. The spread constraints of a bound pod affect no other pod, so their
+    # keys do not matter.
     if b"abelKeys" in bytes(spec.affinity) or b'"hostNetwork"' in body:
         return True
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
@@ -324,6 +329,7 @@ def _with_own_uids(objects: list[Object], notes: list[str]) -> Iterator[Object]:
     """
     names: dict[str, str] = {}
     sharing: list[str] = []
+    # Later pods replace earlier pods of the same name.
     last = {obj.full_name: obj for obj in objects if isinstance(obj, Pod)}
     replaced = sum(isinstance(obj, Pod) for obj in objects) - len(last)
     if replaced:

@@ -70,6 +70,7 @@ class WebhookTarget:
         config: JsonObject = (
             {"url": self.url.rstrip("/") + path}
             if self.url
+            # The port is the API server's default, written out for `differs`.
             else {"service": {"namespace": self.namespace, "name": self.service, "path": path, "port": 443}}
         )
         return config | ({} if ca_bundle is None else {"caBundle": base64.b64encode(ca_bundle).decode()})
@@ -91,8 +92,10 @@ def mutating_webhooks(policies: Policies, target: WebhookTarget, ca_bundle: byte
             "clientConfig": target.client_config(MUTATE_PATH, ca_bundle),
             "rules": [_rule(*rule) for rule in (*_BUILT_IN, *_custom(policies.templates))],
             "namespaceSelector": _unless(NAMESPACE_NAME_LABEL, sorted(set(policies.exempt_namespaces))),
+            # Only `*` can be written as a selector. If single namespaces allow the label, the webhook itself reads it.
             "objectSelector": _unless(EXEMPT_LABEL, ["true"] if "*" in policies.exemptions.label_in else []),
             "failurePolicy": policies.webhook.failure_policy,
+            # A webhook that is called later may change labels, by which policies select the pod.
             "reinvocationPolicy": "IfNeeded",
             **_common(policies),
         }
@@ -123,6 +126,8 @@ def differs(wanted: object, present: object) -> bool:
     if isinstance(wanted, Mapping):
         if not isinstance(present, Mapping):
             return True
+        # An empty selector selects everything, so it differs from a selector with requirements. Otherwise only wanted
+        # fields are compared.
         return (not wanted and bool(present)) or any(
             differs(value, present.get(name)) for name, value in wanted.items()
         )
@@ -260,6 +265,8 @@ def _calls(rules: object) -> dict[_Call, str]:
 
 def _narrowed_rules(wanted: Sequence[JsonObject], present_rules: object, before: object) -> list[JsonObject]:
     """The required rules without calls that are missing of those before, and with the scope that a call was given."""
+    # Compared call by call, because a rule is the product of its four lists. If UPDATE of one resource is removed, the
+    # rule becomes two.
     present, required = _calls(present_rules), _calls(wanted)
     # Required before and now missing: an administrator has removed the call.
     gone = _calls(before).keys() - present.keys()
@@ -273,6 +280,7 @@ def _narrowed_rules(wanted: Sequence[JsonObject], present_rules: object, before:
     # Calls with the same operations and scope become one rule again.
     parted: dict[tuple[str, str, tuple[str, ...], str], list[str]] = {}
     for group, version, resource in dict.fromkeys(call[:3] for call in kept):
+        # Scopes may differ by operation, so each scope makes a rule of its own.
         operations = {call[3]: scope for call, scope in kept.items() if call[:3] == (group, version, resource)}
         for scope in dict.fromkeys(operations.values()):
             names = tuple(operation for operation, its_scope in operations.items() if its_scope == scope)
@@ -286,6 +294,7 @@ def _narrowed_rules(wanted: Sequence[JsonObject], present_rules: object, before:
 def _common(policies: Policies) -> JsonObject:
     return {
         "matchPolicy": "Equivalent",
+        # With side effects the API server would refuse every dry run of a pod.
         "sideEffects": "None",
         "timeoutSeconds": int(policies.webhook.timeout),
         "admissionReviewVersions": ["v1"],

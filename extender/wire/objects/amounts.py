@@ -39,6 +39,7 @@ _MANY: Final = 1000  # amounts of one node
 _SMALL: Final = 2**14  # bytes of resources that are read in one step
 _A_STEP: Final = 2000  # amounts or containers, at 0.3 to 3 µs
 
+# Equal bytes are parsed once for all containers that have them, so an error cannot name the container.
 _PATH: Final = "spec.containers.resources.requests"
 _STATUS_PATH: Final = "status.containerStatuses.resources"
 _AMOUNTS_JSON = msgspec.json.Decoder(dict[str, Quantity] | None)
@@ -70,6 +71,7 @@ def _summed_bytes(
 
 
 def _held(amounts: Amounts) -> int:
+    # Of a `Resized` only the first three fields are bytes.
     return held_by(len(amounts) if isinstance(amounts, bytes) else sum(map(len, amounts[:3])))
 
 
@@ -116,9 +118,13 @@ def _sum(parts: Parts) -> Steps[Resources]:
         needed = largest((needed, peaks))
     if pod_level:
         # KEP-2837: requests of the pod replace the sum. During a resize the spec still says for which resources.
+        # `named` from the spec, because the status may list resources for which the sum of the containers still
+        # counts.
         amounts, named = (yield from _effective(pod_level)), (yield from _raw(_of_spec(pod_level)))
         needed.update((name, amounts.get(name, 0)) for name in named if _is_of_pod_level(name))
+    # Last: the overhead of the RuntimeClass comes on top of pod-level requests too.
     add(needed, (yield from _raw(overhead)))
+    # Names of such a pod hardly occur in other pods: sharing them would only fill the table.
     if len(needed) > SHARED_NAMES:
         return needed
     return {shared(name): amount for name, amount in needed.items()} if needed else NO_RESOURCES
@@ -155,6 +161,7 @@ def _effective(amounts: Amounts) -> Steps[dict[str, int]]:
         return (yield from _raw(amounts))
     allocated = yield from _raw(amounts.allocated, _STATUS_PATH)
     actual = yield from _raw(amounts.actual, _STATUS_PATH)
+    # Example: the spec wants 2 CPUs, 1 is allocated. The pod counts as 2, or as 1 if the kubelet reports Infeasible.
     return largest(((yield from _raw(b"" if amounts.is_infeasible else amounts.spec)), allocated, actual))
 
 
@@ -169,6 +176,8 @@ REQUESTS: Final = PreparedValue(_summing)
 def _summed_limits(
     containers: tuple[Amounts, ...], init: tuple[tuple[bool, Amounts], ...], overhead: bytes, pod_level: Amounts
 ) -> Resources:
+    # Limits are summed as requests are. The overhead is left out of the sum, because it raises only a limit that is
+    # set.
     total, added = summed(containers, init, b"", pod_level).now, _parsed(overhead)
     return {name: total[name] + added.get(name, 0) for name in (CPU, MEMORY) if total.get(name)} or NO_RESOURCES
 
@@ -229,6 +238,7 @@ def _charged(hard: Quantities) -> Steps[tuple[Resources, tuple[str, ...]]]:
             others.append(name)
             continue
         try:
+            # CPU is counted in thousandths of a core, also as `requests.cpu` and `limits.cpu`.
             charged[name] = parse_quantity(str(amount), milli=_CPU.fullmatch(name) is not None)
         except QuantityError as error:
             raise WireError(f"spec.hard.{name}", str(error)) from None

@@ -141,6 +141,7 @@ def parsed_from(held: int) -> int:
     return max(0, held - _ENTRY_BYTES) // _PARSED_FACTOR
 
 
+# The namespace is a part of the key, because a term without namespaces covers the namespace of its pod.
 @cached(_AFFINITY_BYTES, lambda raw, _namespace: held_by(len(raw)))
 def parse_affinity(
     raw: bytes, namespace: str
@@ -176,6 +177,8 @@ def _pod_affinity(parsed: AffinityJson, namespace: str) -> PodAffinity:
             "preferredAntiAffinityTerms", terms.make_weighted, anti_affinity.preferred if anti_affinity else None
         ),
         errors=tuple(errors),
+        # From the JSON, because a list that cannot be parsed has no terms, and the API server counts the pod in the
+        # quota scope anyway.
         cross_namespace=is_cross_namespace((term.namespaces, term.namespace_selector) for term in _every(parsed)),
     )
 
@@ -202,6 +205,7 @@ class _Terms:
     def make(self, parsed: AffinityTermJson) -> AffinityTerm:
         """A term with its defaults filled in; raises ``SelectorError``."""
         names = tuple(sorted(set(parsed.namespaces or ())))
+        # null adds no namespace; an empty selector `{}` selects all namespaces.
         chosen = None if parsed.namespace_selector is None else self._shared(_label_selector(parsed.namespace_selector))
         parts = (
             parsed.topology_key,
@@ -282,6 +286,7 @@ def _constraint(parsed: SpreadJson, labels: Labels) -> SpreadConstraint:
         topology_key=parsed.topology_key,
         hard=parsed.when_unsatisfiable == "DoNotSchedule",
         selector=_label_selector(parsed.label_selector).and_in(keys),
+        # As in kube-scheduler, nil behaves as 1: no number of domains is too small.
         min_domains=1 if parsed.min_domains is None else parsed.min_domains,
         # The two policies have different defaults (KEP-3094).
         honor_affinity=parsed.node_affinity_policy in (None, "Honor"),
@@ -293,6 +298,7 @@ def _constraint(parsed: SpreadJson, labels: Labels) -> SpreadConstraint:
 def parse_tolerations(raw: bytes) -> tuple[Toleration, ...]:
     """Decodes ``spec.tolerations`` and sorts them, so that equal sets share a signature."""
     parsed = decode(_TOLERATIONS, raw, "spec.tolerations") or ()
+    # A set, because a toleration that is listed twice tolerates nothing more.
     made = {Toleration(t.key or "", t.operator or "", t.value or "", t.effect or "") for t in parsed}
     return tuple(sorted(made, key=lambda t: (t.key, t.operator, t.value, t.effect)))
 
@@ -360,6 +366,8 @@ def excess_parts(
     size = size_of_parts(affinity, spread, node_affinity, preferred_nodes, tolerations)
     constraints = (*spread.hard, *spread.soft)
     keys = {term.topology_key for term in terms_of(affinity)} | {constraint.topology_key for constraint in constraints}
+    # `Size` begins with the bytes, which `excess_bytes` limits before parsing. It has no topology keys, so their
+    # number is put at its place in `_COUNTED`.
     counts = (*size[1:3], len(keys), *size[3:])
     allowed: tuple[int, ...] = _allowed(limits)
     if all(map(le, counts, allowed)):
@@ -452,8 +460,10 @@ def parse_selector_text(text: str, path: str) -> LabelSelector:
 
 def _text_requirements(text: str) -> Iterator[Requirement]:
     at = 0
+    # Blanks after a clause belong to its match. Only a text of blanks alone has to be recognized here.
     while at < len(text) and (at or text.strip()):
         match = _CLAUSE.match(text, at)
+        # A clause takes the comma after it, so "app=web," would end as if nothing were missing.
         if match is None or (match.end() == len(text) and text.rstrip().endswith(",")):
             raise SelectorError(f'expected a selector such as "app=web,tier in (a,b)", got "{text[at:][:50]}"')
         yield _text_requirement(match)

@@ -65,6 +65,7 @@ from extender.wire.policies.policies_v1 import trim_policy
 
 T = TypeVar("T", bound=Object)
 
+# A watch with sendInitialEvents (KEP-3157) begins with all objects. The bookmark with this annotation ends them.
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _CHANGES = (b'{"type":"ADDED"', b'{"type":"MODIFIED"', b'{"type":"DELETED"')
 
@@ -148,6 +149,7 @@ class _PageJson(msgspec.Struct):
     items: list[Raw] | None = None
 
 
+# A tuple of one: the decoder stops with an error at a second item.
 class _SinglePageJson(msgspec.Struct):
     metadata: _ListMetaJson
     items: tuple[Raw]
@@ -300,6 +302,7 @@ class Kind(Generic[T]):
     def named(self, identity: Identity) -> T:
         """An object with only an identity, to look up or delete an object that cannot be decoded."""
         names = {"name": identity.name, "namespace": identity.namespace, "uid": identity.uid or None}
+        # Through the decoder and `trim`, so that the object has the same key as when it was added.
         return self.decode_object(msgspec.json.encode({"metadata": names}))
 
     def _decode_mark(self, line: bytes, cause: Exception | None = None) -> WatchEvent[T]:
@@ -331,6 +334,7 @@ def pods_within(limits: ConstraintLimits) -> Kind[Pod]:
 def policies_within(limits: ConstraintLimits, api_kind: str, group: str) -> Kind[PolicyObject]:
     """A kind of policies. A policy that exceeds the limits, or is invalid otherwise, is kept as invalid."""
     resource = f"{api_kind.lower()[:-1]}ies"
+    # kupid serves a resource of the same name, and reflectors and metrics are told apart by the name.
     name = resource if group == GROUP else f"{resource}.{group}"
     path = f"/apis/{group}/{VERSION}/{resource}"
     return Kind(name, path, PolicyJson, lambda raw: trim_policy(raw, limits, api_kind, group), is_custom=True)

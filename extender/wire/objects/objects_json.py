@@ -35,9 +35,11 @@ class MetaJson(_Json):
     uid: str | None = None
     labels: Raw = NOTHING
     owner_references: Raw = NOTHING
+    # Only its presence is read, so the time is not parsed.
     deletion_timestamp: str | None = None
     resource_version: str | None = None
     annotations: Raw = NOTHING
+    # Compared as text: times in UTC with whole seconds, as the API server writes them, sort as texts do.
     creation_timestamp: str | None = None
 
 
@@ -59,6 +61,7 @@ class PolicyJson(_Json):
     """A scheduling policy; its spec is validated field by field (`policy_validation`)."""
 
     metadata: PolicyMetaJson | None = None
+    # Any type, because a policy with a spec of a wrong type is kept as invalid and reported in its status.
     spec: Any = None
 
 
@@ -126,6 +129,7 @@ class PodStatusJson(_Json):
     start_time: Time | None = None
     qos_class: str | None = None
     conditions: Raw = NOTHING
+    # Raw, because most statuses are not parsed at all: see `resizes.shown_resources`.
     container_statuses: Raw = NOTHING
     init_container_statuses: Raw = NOTHING
     allocated_resources: Raw = NOTHING

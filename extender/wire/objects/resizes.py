@@ -143,6 +143,7 @@ def limit_parts(spec: PodSpecJson, shown: Shown | None) -> Parts:
     )
     if shown is None:
         return plain
+    # The kubelet reports allocated resources as requests only, so limits have no second amount.
     running = {name: (b"", _limits(status.resources)) for name, status in shown.containers.items()}
     return (*_with_status(spec, plain, running, shown.is_infeasible), *plain[2:])
 

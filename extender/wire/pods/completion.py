@@ -54,6 +54,7 @@ def complete_spec(pod: JsonObject) -> None:
     """Fills in the defaults that admission webhooks see: all but the priority and merged label keys."""
     spec: JsonObject = pod.setdefault("spec", {})
     for name, value in _SPEC.items():
+        # A copy, so that two pods never share the object of the default.
         spec.setdefault(name, value if not isinstance(value, dict) else dict(value))
     complete_amounts(spec)
     complete_ports(spec)
@@ -76,6 +77,7 @@ def complete_amounts(spec: JsonObject) -> None:
         limits = _object(resources, "limits")
         if isinstance(resources, dict) and limits:
             resources["requests"] = {**limits, **_object(resources, "requests")}
+    # After the containers, because the sum over them below reads the requests that they have just got.
     if isinstance(spec.get("resources"), dict):
         _complete_pod_level(spec, spec["resources"])
 
@@ -103,6 +105,8 @@ def _is_of_pods(name: str) -> bool:
 
 def aggregated(spec: JsonObject, name: str) -> Resources:
     """The sum of "requests" or "limits" over all containers; empty if one of them cannot be read."""
+    # Encoded again, so that the same code adds them up as for pods of the watch: sidecars and the largest init
+    # container included.
     raw = [orjson.dumps(_object(container.get("resources"), name)) for container in _objects(spec.get("containers"))]
     init = [
         (container.get("restartPolicy") == "Always", orjson.dumps(_object(container.get("resources"), name)))
@@ -124,6 +128,7 @@ def complete_ports(spec: JsonObject) -> None:
         for port in _objects(container.get("ports")):
             port["protocol"] = port.get("protocol") or "TCP"
             if spec.get("hostNetwork") is True and port.get("containerPort"):
+                # Two such pods with one port thus never share a node.
                 port["hostPort"] = port.get("hostPort") or port["containerPort"]
 
 
@@ -170,6 +175,7 @@ def _missing(
     for expression in _objects(expressions):
         key, operator, values = expression.get("key"), expression.get("operator"), _texts_of(expression.get("values"))
         if isinstance(key, str) and isinstance(operator, str):
+            # Only requirements with one value can be equal to a merged key, which has one value.
             # The pair without a value stands for any value, for keys that were merged at creation.
             present |= {(key, operator), *((key, operator, value) for value in values[:1] if len(values) == 1)}
     for key, operator, value in wanted:

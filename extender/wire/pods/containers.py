@@ -70,6 +70,7 @@ def _check_port(problems: Problems, port: JsonObject, at: str, taken: set[str]) 
         problems.read_number(port["containerPort"], f"{at}.containerPort", 1, _MOST_PORT)
     protocol = problems.read_choice(port.get("protocol"), f"{at}.protocol", _PROTOCOLS)
     address = problems.read_text(port.get("hostIP"), f"{at}.hostIP")
+    # 0 is the zero value of Go and means no host port.
     number = problems.read_number(port.get("hostPort") or None, f"{at}.hostPort", 1, _MOST_PORT)
     if number is not None:
         text = f"{protocol}/{address}/{number}"
@@ -94,6 +95,9 @@ def _check_requirements(problems: Problems, resources: JsonObject, at: str, *, i
     wrong_names = {name: problem for name in names if (problem := _name_problem(name, is_of_pod=is_of_pod))}
     limits = _check_amounts(problems, resources.get("limits"), f"{at}.limits", wrong_names)
     requests = _check_amounts(problems, resources.get("requests"), f"{at}.requests", wrong_names)
+    # 1. Over-committed resources (CPU, memory, ephemeral storage): a request may be below its limit.
+    # 2. Huge pages and extended resources with a limit: both must be equal.
+    # 3. Huge pages and extended resources without a limit: an error.
     for name, amount in requests.items():
         requested = resources["requests"][name]
         if name in limits and amount > limits[name] and _is_overcommitted(name):
@@ -145,6 +149,7 @@ def _name_problem(name: str, *, is_of_pod: bool) -> str:
 
 
 def _is_native(name: str) -> bool:
+    # Anywhere in the name, as in Go's IsNativeResource: `requests.kubernetes.io/x` is native too.
     return "/" not in name or "kubernetes.io/" in name
 
 

@@ -101,6 +101,7 @@ def complete_and_check(pod: JsonObject) -> tuple[FieldError, ...]:
         for path in unknown_fields(pod, _POD, "")
     ]
     for name in ("metadata", "spec"):
+        # A part of a wrong type becomes empty, so that no later check has to expect one. Its error hides theirs.
         pod[name] = problems.read_object(pod.get(name), name)
     metadata, spec = pod["metadata"], pod["spec"]
     # Before completion, which merges the keys itself.
@@ -134,6 +135,7 @@ def spec_errors(spec: JsonObject) -> list[FieldError]:
     problems.read_choice(spec.get("preemptionPolicy"), "spec.preemptionPolicy", ("PreemptLowerPriority", "Never"))
     for name in ("schedulerName", "priorityClassName", "serviceAccountName"):
         problems.read_text(spec.get(name), f"spec.{name}")
+    # A gate holds a pod back before scheduling, which a pod with a node never passes.
     if spec.get("schedulingGates") and spec.get("nodeName"):
         problems.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
     return problems.errors

@@ -36,8 +36,10 @@ def pod_of(workload: JsonObject, template: JsonObject, number: int = 0) -> JsonO
     metadata: JsonObject = deepcopy(template_metadata) if isinstance(template_metadata, dict) else {}
     metadata["namespace"] = workload["metadata"].get("namespace")
     # Only a StatefulSet gives its pods fixed names.
+    # The name of the pod is a label too, and names the claims of its volumes.
     metadata |= {"name": f"{name}-{ordinal}"} if kind == "StatefulSet" else {"generateName": f"{name}-"}
     version, owner_kind = _OWNERS.get(kind, (str(workload.get("apiVersion")), kind))
+    # Nothing has created the owner, so its UID is made of its name: equal for all pods of the workload.
     owner = {"apiVersion": version, "kind": owner_kind, "name": name, "uid": f"{owner_kind}/{name}", "controller": True}
     metadata["ownerReferences"] = [owner]
     labels = metadata.get("labels")
@@ -63,6 +65,7 @@ def _is_indexed(workload: JsonObject) -> bool:
 def _job_spec(workload: JsonObject) -> JsonObject:
     """The spec with the number of pods; empty if it is missing."""
     spec = workload.get("spec")
+    # A CronJob has the Job's spec one level deeper.
     job = spec.get("jobTemplate") if isinstance(spec, dict) else None
     job_spec = job.get("spec") if isinstance(job, dict) else spec
     return job_spec if isinstance(job_spec, dict) else {}
@@ -97,6 +100,7 @@ def _claim_volumes(spec: JsonObject, workload: JsonObject, pod: str) -> None:
 
 def _labels(kind: str, name: str, workload: JsonObject, ordinal: int) -> JsonObject:
     """The labels that the controller adds to the template's labels."""
+    # A ReplicaSet from a cluster has the hash of its Deployment already, in its labels and in its template.
     if kind in _HASHED and "pod-template-hash" not in (workload["metadata"].get("labels") or {}):
         return {"pod-template-hash": TRIAL_HASH}
     if kind == "StatefulSet":

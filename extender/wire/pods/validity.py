@@ -62,6 +62,7 @@ def _check_identity(problems: Problems, old: JsonObject, new: JsonObject) -> Non
     if (generation or 0) < (old.get("generation") or 0):
         problems.invalid("metadata.generation", generation, "must not be decremented")
     for name in _IMMUTABLE:
+        # Absent, null and empty are one value in Go.
         if (new.get(name) or None) != (old.get(name) or None):
             problems.invalid(f"metadata.{name}", new.get(name), "field is immutable")
     name, namespace = (problems.read_text(new.get(field), f"metadata.{field}") for field in ("name", "namespace"))
@@ -82,7 +83,9 @@ def _check_annotations(problems: Problems, old: JsonObject, new: JsonObject) -> 
         if not is_label_key(key.lower()):
             problems.invalid("metadata.annotations", key, "not a qualified name")
     if sum(len(key.encode()) + len(text.encode()) for key, text in after.items()) > _MOST_ANNOTATION_BYTES:
+        # The limit is for all keys and values together, in bytes.
         problems.add(ErrorType.TOO_LONG, "metadata.annotations", f"may not be more than {_MOST_ANNOTATION_BYTES} bytes")
+    # A removed annotation is a change too.
     for key in before.keys() | after.keys():
         noun = "mirror pod annotation" if key == MIRROR_ANNOTATION else "AppArmor annotations"
         if before.get(key) != after.get(key) and (key == MIRROR_ANNOTATION or key.startswith(_APPARMOR_PREFIX)):
@@ -301,6 +304,7 @@ def _check_windows(problems: Problems, spec: JsonObject) -> None:
             if context.get(name) not in (None, []):
                 problems.forbidden(f"{path}.{name}", _NOT_ON_WINDOWS)
     for name, is_pointer in _POD_FIELDS.items():
+        # A pointer to false is set for Go; a plain false is the zero value and thus unset.
         if spec.get(name) or (is_pointer and spec.get(name) is not None):
             problems.forbidden(f"spec.{name}", _NOT_ON_WINDOWS)
 
@@ -360,6 +364,8 @@ def _check_sums(
             text = "must be greater than or equal to aggregate container requests"
             problems.invalid(f"{path}.requests[{name}]", resources["requests"][name], text)
     for name in sorted(limits.keys() & limited.keys()):
+        # Limits of CPU and memory may add up to more than the pod's limit, because containers rarely reach theirs at
+        # the same time. Huge pages are reserved.
         if limited[name] > limits[name] and name.startswith(HUGE_PAGES):
             text = "must be greater than or equal to aggregate container limits"
             problems.invalid(f"{path}.limits[{name}]", resources["limits"][name], text)

@@ -92,6 +92,7 @@ def read_workload(workload: JsonObject, path: str, kinds: Kinds, most: int) -> G
     if _is_suspended(workload, template):
         count, note = 0, "is suspended: its controller makes no pods"
     if count > most:
+        # The error names the field to lower; without a number the template stands for it.
         names = [name for name in _NUMBERS if name in template.spec]
         text = f"{count} pods; a what-if places at most {MOST_PLACED} pods of workloads, {most} of them are left"
         raise WireError(f"{path}.{template.spec_path}.{names[0] if names else 'template'}", text)
@@ -162,6 +163,7 @@ def _pods(workload: JsonObject, template: _Template, count: int, path: str, pods
     is_equal = not has_own_labels(workload)
     for number in range(count):
         if first is not None and is_equal:
+            # Only the ordinal differs, so the pod is not completed and checked again.
             name = f"{first.name.rpartition('-')[0]}-{number}"
             yield msgspec.structs.replace(first, name=name, uid=f"{first.namespace}/{name}")
             continue
@@ -178,9 +180,11 @@ def _selector(workload: JsonObject, kind: str, kinds: Kinds) -> Workload | None:
     selector = spec.get("selector") if isinstance(spec.get("selector"), dict) else None
     owner = kind
     if kind == "Deployment" and selector is not None:
+        # The ReplicaSet has the selector of its Deployment and the hash. Default constraints read this selector.
         owner = "ReplicaSet"
         hashed = {**(selector.get("matchLabels") or {}), "pod-template-hash": TRIAL_HASH}
         selector = {**selector, "matchLabels": hashed}
+    # None if the settings have no default constraints: then workloads are not watched.
     known = kinds.get((owner, GROUPS[owner]))
     if owner not in _SELECTING or selector is None or known is None:
         return None

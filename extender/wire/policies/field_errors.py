@@ -110,6 +110,7 @@ class Problems:
         """An integer in a range; None where it is null or wrong."""
         if value is None:
             return None
+        # In Python true is an integer too.
         if not isinstance(value, int) or isinstance(value, bool):
             self.add(ErrorType.TYPE_INVALID, path, "must be an integer", value)
             return None
@@ -200,6 +201,7 @@ def check_subdomain(found: Problems, name: str, path: str) -> None:
 
 def check_namespace(found: Problems, name: str, path: str) -> None:
     """The name of a namespace: a DNS label."""
+    # A namespace is one DNS label, and a subdomain may have several.
     if "." in name or len(name) > _LONGEST_NAMESPACE or not is_dns_subdomain(name):
         found.invalid(path, name, _NAMESPACE)
 
@@ -270,6 +272,7 @@ def _check_node_affinity(found: Problems, value: Any, path: str) -> None:
 
 def _check_weight(found: Problems, item: JsonObject, at: str) -> None:
     if item.get("weight") is None:
+        # A missing number is 0 in Go, so the API server reports it as out of range, not as missing.
         found.invalid(f"{at}.weight", 0, f"must be in the range 1-{_MOST_WEIGHT}")
     found.read_number(item.get("weight"), f"{at}.weight", 1, _MOST_WEIGHT)
 
@@ -352,6 +355,7 @@ def _check_toleration(found: Problems, item: JsonObject, at: str) -> None:
     elif operator != "Exists":
         found.invalid(f"{at}.operator", operator, "operator must be Exists when `key` is empty, which means match all")
     seconds = item.get("tolerationSeconds")
+    # Negative seconds are legal: the pod is evicted at once, as with 0.
     found.read_number(seconds, f"{at}.tolerationSeconds", -(2**63), 2**63 - 1)
     if seconds is not None and effect != "NoExecute":
         found.invalid(f"{at}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")

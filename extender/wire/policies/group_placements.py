@@ -101,6 +101,7 @@ def trim_placement(raw: GroupPlacementJson) -> GroupPlacement:
 
 def _status(raw: _StatusJson) -> PlacementStatus:
     reason = next((each.reason for each in raw.conditions or () if each.type == CONDITION), "")
+    # A phase of a later version counts as the first phase, from which the leader finds the real one again.
     phase = GroupPhase(raw.phase) if raw.phase in set(GroupPhase) else GroupPhase.COLLECTING
     return PlacementStatus(phase, raw.ready or 0, raw.released or 0, raw.bound or 0, reason, raw.message or "")
 
@@ -117,6 +118,7 @@ def decision_body(
     """
     body = undecided_body(decision.group, decision.gate, decision.size, owner)
     if version:
+        # With a version the write is refused if another leader has written since (409).
         body["metadata"]["resourceVersion"] = version
     body["spec"]["topology"] = [_level_body(each) for each in decision.levels]
     body["spec"]["decided"] = rfc3339(decision.decided)

@@ -63,12 +63,14 @@ def _part(name: str, source: str, item: Any) -> tuple[str, Any, Clause, Size]:
 
 
 def normal_form(values: Iterable[JsonObject]) -> tuple[NodeTerm, ...]:
-    """The terms that a disjunction needs: without those that match no node, and without those that another one covers.
+    """The terms that a disjunction needs: without a term that matches no node, and without a term that another term covers.
 
-    Where no term can match a node one is left, which says so: one with requirements if there is any. O(terms² × clauses).
+    O(terms² × clauses).
     """
     terms = [node_term(each) for each in values]
     possible = [each for each in terms if each.clauses and not are_contradictory(each.clauses)]
+    # If no term can match a node, one of them stays: the API server refuses an empty list of terms. A term with
+    # requirements goes first, because it shows the reader why no node matches.
     kept = possible or [each for each in terms if each.clauses][:1] or terms[:1]
     return tuple(kept[number] for number in absorb([each.clauses for each in kept]))
 
@@ -93,6 +95,7 @@ def list_item(path: str, value: JsonObject) -> InjectedItem:
 def item_key(path: str, value: Any) -> str:
     """The text that equal elements of a list share."""
     if path == TOLERATIONS and isinstance(value, dict):
+        # `{key: a, operator: Equal, effect: ""}` and `{key: a}` are the same toleration.
         filled = {"operator": "Equal", **{name: field for name, field in value.items() if field not in (None, "")}}
         return canonical(filled)
     return canonical(value)
@@ -118,6 +121,7 @@ def counts_of(spec: JsonObject) -> Size:
     parts += map(_node_term_counts, _list(value_at(spec, f"{NODE_TERMS}.nodeSelectorTerms")))
     for path in LISTS:
         parts += map(_COUNTS[path], _list(value_at(spec, path)))
+    # A sum for each field of `Size`.
     return Size(*map(sum, zip(*parts, strict=True)))
 
 

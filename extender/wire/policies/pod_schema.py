@@ -54,6 +54,8 @@ LABELS: Final = Pairs(
     32,
     (FieldRule(f"self.all(key, key != '' && size(key) <= {LONGEST_KEY})", "a label key has 1 to 317 characters"),),
 )
+# Atomic, as in Kubernetes: server-side apply replaces a selector as a whole. Merging the requirements of two writers
+# would make a selector that neither of them wants.
 LABEL_SELECTOR: Final = Record(
     (
         Field("matchLabels", LABELS, "Labels that must all be there."),
@@ -102,6 +104,7 @@ _NODE_NAME: Final = Record(
     (
         Field("key", Text(choices=("metadata.name",)), is_required=True),
         Field("operator", Text(choices=("In", "NotIn")), is_required=True),
+        # A node has one name, and the API server accepts one value.
         Field("values", Many(Text(DNS_SUBDOMAIN), 1, least=1), is_required=True),
     )
 )
@@ -191,6 +194,7 @@ _EXISTS: Final = "has(self.operator) && self.operator == 'Exists'"
 # The operators Lt and Gt (KEP-5471) are behind a gate that is off in 1.36.
 TOLERATION: Final = Record(
     (
+        # An empty key with the operator Exists tolerates every taint.
         Field("key", replace(LABEL_KEY, pattern=rf"^$|{LABEL_KEY.pattern}", may_be_empty=True)),
         Field("operator", Text(choices=("", "Exists", "Equal"))),
         Field("value", LABEL_VALUE),

@@ -92,6 +92,7 @@ def read_policy(found: JsonObject, limits: ConstraintLimits = DEFAULT_LIMITS, *,
         raise PolicyError(_invalid(found, group, errors), errors)
     metadata, spec = found.get("metadata") or {}, found.get("spec") or {}
     behaviour = _read_behaviour(spec)
+    # kupid has no such fields: its behaviour is fixed.
     if group == KUPID_GROUP:  # kupid mutates templates, and pods if its webhook is called for them
         behaviour |= {"targets": Targets.BOTH, "conflict_policy": ConflictPolicy.COMBINE}
     return Policy(
@@ -122,6 +123,7 @@ def _group(found: JsonObject) -> str:
 
 
 def _key(metadata: JsonObject, group: str) -> PolicyKey:
+    # At admission an object with generateName has no name yet.
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
     return PolicyKey(group, str(metadata.get("namespace") or ""), str(name))
 
@@ -207,6 +209,7 @@ def _directives(spec: JsonObject) -> Directives:
     terms = value_at(spec, f"{NODE_TERMS}.nodeSelectorTerms")
     affinity = orjson.dumps(spec["affinity"]) if spec.get("affinity") else b""
     pairs = spec.get("nodeSelector") or {}
+    # Only the node affinity is used, so the namespace for terms of pods does not matter.
     _, (required, preferred) = parse_affinity(affinity, "")
     required_terms = None if terms is None else normal_form(terms)
     read = _read_directives(spec) | {"scheduler_names": tuple(names)}

@@ -132,6 +132,7 @@ _AT_ADMISSION_ONLY: Final = ("schedulerName", "schedulerNames", "schedulingGates
 
 def _has_one_way_to_schedulers(found: Problems, spec: JsonObject, path: str) -> None:
     one, several = spec.get("schedulerName"), spec.get("schedulerNames")
+    # Wrong types are reported by the check of the field.
     if one and several and isinstance(one, str) and isinstance(several, list):
         found.forbidden(f"{path}.schedulerNames", "may not be specified together with `schedulerName`")
 
@@ -156,6 +157,7 @@ def _spreads_at_scheduling(found: Problems, spec: JsonObject, path: str) -> None
             found.invalid(f"{path}.spread[{number}]", each.get("topologyKey"), _EXISTING_PODS)
 
 
+# The CEL rule does not name `after`: another rule allows it only beside unavailableDomains.
 _LATER_FIELDS: Final = ("unavailableDomains", "after", "fullDomains", "deletionCost")
 
 
@@ -339,4 +341,6 @@ SPEC: Final = Record(
         ),
     ),
 )
+# Lacks the field that only the cluster-wide kind has. `policy_validation` refuses it with a text of its own, because a
+# check of a record skips unknown fields.
 NAMESPACED_SPEC: Final = replace(SPEC, fields=tuple(each for each in SPEC.fields if each is not _NAMESPACE_SELECTOR))

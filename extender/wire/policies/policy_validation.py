@@ -60,11 +60,13 @@ def _check_metadata(found: Problems, value: Any, kind: str) -> None:
         check_subdomain(found, name, "metadata.name")
     elif not prefix:
         found.required("metadata.name", "name or generateName is required")
+    # The API server appends five characters, so a prefix may end with "-".
     if prefix and not is_dns_subdomain(f"{prefix}x"):
         check_subdomain(found, prefix, "metadata.generateName")
     _check_namespace(found, found.read_text(metadata.get("namespace"), "metadata.namespace"), kind)
     check_labels(found, metadata.get("labels"), "metadata.labels")
     for key in found.read_strings(metadata.get("annotations"), "metadata.annotations"):
+        # The API server validates keys of annotations in lower case.
         if not is_label_key(key.lower()):
             found.invalid("metadata.annotations", key, "not a qualified name")
     for text, at in found.items(metadata.get("finalizers"), "metadata.finalizers"):
@@ -168,6 +170,7 @@ def _record(declared: Record) -> Check:
             item = value.get(name)
             if item is not None:
                 check_field(found, item, path + suffix)
+            # A choice needs one of its fields, so only a field that is present as null is reported.
             elif check_absent and (not names or name in value):
                 check_absent(found, path + suffix)
         for predicate in predicates:
@@ -200,6 +203,7 @@ def _list(declared: Many) -> Check:
             found.required(path, declared.needs)
         if most and len(value) > most:
             found.too_many(path, len(value), most)
+            # Bounds the cost: the rest of a list that is too long is refused anyway.
             value = value[:most]
         for number, item in enumerate(value):
             check_item(found, item, f"{path}[{number}]")
@@ -243,6 +247,7 @@ def _form(declared: Text) -> Check:
     def check(found: Problems, text: str, path: str) -> None:
         if len(text) > longest:
             found.add(ErrorType.TOO_LONG, path, f"may not be more than {longest} characters", text)
+        # `search`, because a pattern of a JSON schema may match anywhere. The patterns here have their own ^ and $.
         if not pattern.search(text):
             found.invalid(path, text, f"must match {pattern.pattern}")
 

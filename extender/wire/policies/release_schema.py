@@ -79,6 +79,7 @@ def _check_brought_by_policy(found: Problems, tolerations: Any, path: str) -> No
     _check_brought(found, tolerations, path)
     for toleration, at in found.objects(tolerations, path):
         key = toleration.get("key") or ""
+        # Pods with such a toleration would stay on a node that is not ready, and start on a cordoned node.
         tolerates_every_taint = not key and toleration.get("operator") == "Exists"
         if tolerates_every_taint or (isinstance(key, str) and key.startswith(TAINTS_OF_KUBERNETES)):
             found.invalid(f"{at}.key", key, _OWN_TAINT)
@@ -190,10 +191,8 @@ def _needs_order(found: Problems, release: JsonObject, path: str) -> None:
 
 
 def _has_one_place_for_a_value(found: Problems, release: JsonObject, path: str) -> None:
-    """A value is in one domain only, so that it is clear where a pod counts.
-
-    To compare all with all is more than the API server lets a rule cost.
-    """
+    """A value is in one domain only, so that it is clear where a pod counts."""
+    # No CEL rule says this: comparing every pair of values exceeds the cost that the API server allows for a rule.
     places: dict[str, str] = {}
     levels = len(_texts(release.get("topology")))
     for domain, at in _domains(release, path):
@@ -201,12 +200,13 @@ def _has_one_place_for_a_value(found: Problems, release: JsonObject, path: str) 
         for value in values:
             if places.setdefault(value, at) != at:
                 found.invalid(f"{at}.values", value, f"is a value of {places[value]} too")
+        # The lower keys are chosen within one value of the first key.
         if len(values) > 1 and levels > 1:
             found.invalid(f"{at}.values", values, "may be several only where `topology` has one key")
 
 
 def _stays_inside(found: Problems, release: JsonObject, path: str) -> None:
-    """What would let pods go past the domains that are listed, or past what each may have."""
+    """Rejects settings that would release pods outside the listed domains, or more pods than a domain may have."""
     limit = next((name for name in ("domains", "maxPerDomain") if release.get(name) is not None), "")
     if limit and release.get("mode") == ReleaseMode.PREFERRED:
         found.invalid(f"{path}.mode", "Preferred", f"would release groups outside of `{limit}`")

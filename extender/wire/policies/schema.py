@@ -190,6 +190,7 @@ def reader_of(model: type, declared: Record) -> Callable[[Mapping[str, Any]], di
 
     It reads texts, numbers, flags, and lists of texts.
     """
+    # Made once, at import, so that reading a policy needs no reflection.
     names = {each.name for each in fields(model)}
     parts = [(each.name, _attribute(each.name), _reads(each.type)) for each in declared.fields]
     known = [(name, attribute, reads) for name, attribute, reads in parts if attribute in names and reads]
@@ -203,6 +204,7 @@ def reader_of(model: type, declared: Record) -> Callable[[Mapping[str, Any]], di
 
 
 def _attribute(name: str) -> str:
+    # minDomains becomes min_domains.
     return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
 
 

@@ -201,6 +201,7 @@ class _NodeNamesLine(Struct, tag="nodeNames"):
     names: list[str]
 
 
+# A policy is recorded as its JSON, because the decoder of the watch reads it again, within its own limits.
 class _PolicyJson(Struct):
     apiVersion: str  # noqa: N815 (the API's name)
     kind: str
@@ -289,6 +290,8 @@ class RecordingEncoder:
     def __init__(self, redact: Callable[[bytes], bytes] | None = None) -> None:
         self._redact = redact
         self._encode = msgspec.json.Encoder(enc_hook=_no_index).encode
+        # Weak, so that a recording keeps no signature of deleted pods in memory. A signature that comes back gets a
+        # new number.
         self._numbers: WeakKeyDictionary[PodSignature, int] = WeakKeyDictionary()
         self._last = 0
         self._nodes: dict[str, int] = {}
@@ -299,6 +302,7 @@ class RecordingEncoder:
         if isinstance(entry, Start):
             self._numbers.clear()
             self._nodes.clear()
+        # `_line` is evaluated first: it appends the lines to which this line refers.
         lines.append(self._encode(self._line(entry, lines)))
         if self._redact is not None:
             lines = [self._redact(line) for line in lines]
@@ -312,6 +316,7 @@ class RecordingEncoder:
                 uid, pod = (entry.pod, None) if isinstance(entry.pod, str) else ("", self._pod(entry.pod, lines))
                 parts = {name: getattr(entry, name) for name in _QUESTION_NAMES}
                 runs, passed = self._runs(entry.names, lines), self._runs(entry.answer.passed, lines)
+                # Filter may pass thousands of nodes, so these names are written as runs as well.
                 answer = msgspec.structs.replace(entry.answer, passed=())
                 return _QuestionLine(uid=uid, pod=pod, answer=answer, runs=runs, passed=passed, **parts)
             case ObjectChange():
@@ -341,6 +346,7 @@ class RecordingEncoder:
         if new:
             numbers.update(zip(new, range(len(numbers), len(numbers) + len(new)), strict=True))
             lines.append(self._encode(_NodeNamesLine(new)))
+        # Example: the numbers 4 5 6 9 become the runs 4 3 9 1.
         runs: list[int] = []
         following = -1
         for number in map(numbers.__getitem__, names):

@@ -239,6 +239,7 @@ class Redactor:
         name = (value.get("metadata") or {}).get("name")
         redacted = self._plain(value, numbers=False)
         if isinstance(name, str) and name:
+            # The rank stands first, so that pseudonyms sort as the names do.
             redacted["metadata"]["name"] = f"{self._policies.of(name)}-{self.text(name)}"
         return redacted
 
@@ -304,6 +305,7 @@ class Redactor:
     def text(self, text: str, *, numbers: bool = False) -> str:
         """The pseudonym of a text, or the text itself if it may stay. ``numbers``: whole numbers stay."""
         pseudonym = self._known.get(text)
+        # One cache for both uses: "7" stays as a label of a node, and has a pseudonym everywhere else.
         if pseudonym is not None and not numbers:
             return pseudonym
         if numbers and as_int64(text) is not None:
