@@ -35,6 +35,7 @@ KINDS = {
     "PodSchedulingPolicy": ("placement.extender.dev", "v1alpha1"),
     "ClusterPodSchedulingPolicy": ("placement.extender.dev", "v1alpha1"),
 }
+WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob")
 LABELS = {"app": "web"}
 
 

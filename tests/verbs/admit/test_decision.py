@@ -211,12 +211,6 @@ def test_what_led_to_an_answer_is_told_for_metrics() -> None:
     assert verb().admit(review(pod())).result == "allowed"
 
 
-def test_the_namespace_s_labels_select_cluster_policies() -> None:
-    admit = verb(policy(namespaceSelector=matching(team="a"), nodeName="n"), namespaces={"shop": {"team": "a"}})
-    assert ask(admit, pod()).patch != []
-    assert ask(admit, pod(), namespace="bank").patch == []
-
-
 def test_one_admission_joins_terms_within_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is left out is a conflict, and the terms that are made are bounded however many policies there are."""
     made: list[object] = []
