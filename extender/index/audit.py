@@ -146,6 +146,7 @@ class _Budget:
         """Steps of some signatures each."""
         use = self._index.namespace_budgets.by_namespace.get(self._namespace)
         last = 0 if use is None else max(0, len(use.held) - 1) // _BUDGETED_A_STEP
+        # All steps read the list that the first step copies: the dictionary may change between two steps.
         for number in range(last + 1):
             yield partial(self._add, number * _BUDGETED_A_STEP, is_last=number == last)
 
@@ -159,6 +160,7 @@ class _Budget:
             key = constraint_set(signature)
             if key not in self._needs:
                 self._needs[key] = needs_of(signature)
+        # Signatures may have come or gone since the first step. Then the sums may differ, and that is no drift.
         return self._compare(use) if is_last and list(use.held) == self._held else []
 
     def _compare(self, use: NamespaceUse) -> list[str]:
@@ -253,6 +255,7 @@ class _Carried:
             return []
         if self._offered != topology.offered:
             return [f"what nodes offer: {topology.offered} counted, {self._offered} there"]
+        # Terms over a label key that is missing here would get no group, so they would count nothing.
         wrong = self._labels ^ topology.carried()
         return [
             f"label {label}: is counted as a label of nodes and no node has it, or the other way round"
@@ -276,6 +279,7 @@ def _check_nodes(index: ClusterIndex, numbers: Sequence[int]) -> list[str]:
         pods = index.nodes.pods_on(number).values()
         strangers = [pod for pod in pods if not _is_held(index, pod)]
         problems += [f"pod {pod.full_name}: is on {index.topology.names[number]}, and not held" for pod in strangers]
+        # A signature has two entries, because spread constraints do not count terminating pods and pod affinity does.
         true = Counter((pod.signature, pod.terminating) for pod in pods)
         counted = {key: _placed(index, key, number) for key in true}
         if true != counted or any(pod.node != index.topology.names[number] for pod in pods):
@@ -311,6 +315,7 @@ def _check_signatures(index: ClusterIndex, signatures: Sequence[SignatureCounts]
         owners = [
             group
             for group, times in counts_of_signature.groups.items()
+            # A group may be dropped between two steps of the audit. A dropped group is compared with nothing.
             if isinstance(group, OwnerGroup) and index.counts.terms.is_owned(group)
             for _ in range(times)
         ]
@@ -332,6 +337,7 @@ def _places(index: ClusterIndex) -> Iterator[list[tuple[SignatureCounts, Sequenc
     size = 0
     for counts_of_signature in list(index.counts.signatures):
         for numbers in _slices(tuple(counts_of_signature.nodes), _PLACES_A_STEP):
+            # The node numbers are a copy: pods may be bound before the step runs.
             places.append((counts_of_signature, numbers))
             size += len(numbers)
             if size >= _PLACES_A_STEP:
@@ -416,6 +422,7 @@ class _Recount:
         self._name = name
         self._key = group.key.key
         self._inclusion = group.column.inclusion if isinstance(group.column, DomainScope) else Inclusion()
+        # By label value, not by domain number: a number may be reused for another value between two steps.
         self._running = {group.key.value(domain): count for domain, count in group.counts.items()}
         self._left = deque(counted)
         self._nodes = nodes
@@ -434,6 +441,7 @@ class _Recount:
         while self._left and most > 0:
             numbers, counts = self._left.popleft()
             most -= len(numbers)
+            # One pod on each node is the usual case, and `update` counts it in native code.
             pods.update(numbers)
             if sum(counts) != len(counts):  # most nodes have one pod of a signature
                 for number, count in zip(numbers, counts, strict=True):
@@ -502,6 +510,7 @@ def _check_selected(
     kind, where = "term group", ""
     if not selection.counts_terminating:
         kind, where = "spread group", f" in {', '.join(selection.fixed_namespaces() or ())}"
+    # A group is live exactly while some node has its topology key. Otherwise its counts are empty or out of date.
     asleep = [group for group in kept if (group in selection.live) is not bool(group.column.filled)]
     if asleep:
         return [
@@ -511,6 +520,7 @@ def _check_selected(
     required = [clause for wanted in selection.pod_selectors for clause in wanted.selector.requirements]
     if selection.anchor is not None and selection.anchor not in required:
         return [f"{kind}{where}: is filed under {selection.anchor}, which its pods need not carry"]
+    # All namespaces on purpose: the namespaces of the selection are one of the facts that are checked.
     reachable = index.counts.signatures.reachable(selection.anchor, None)
     selected = [signature for signature in reachable if _selects(index, selection, signature)]
     named = [(f"{kind} over {group.key.key or 'each node'}{where}", group) for group in kept]

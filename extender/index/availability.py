@@ -89,6 +89,7 @@ class DomainsView:
     def _find(self, topology_key: str, after: float) -> Excluded:
         tracked, latest = self._tracked.get(topology_key), self.now - after
         lost = {} if tracked is None else {domain: at for domain, at in tracked.since.items() if at <= latest}
+        # If both exclude a domain, the operator's entry replaces the other: it has the reason, and perhaps an end.
         return {domain: DomainExclusion(at) for domain, at in lost.items()} | self._by_operator.get(topology_key, {})
 
     def freed_since(self, total: int) -> Sequence[int] | None:
@@ -97,6 +98,7 @@ class DomainsView:
         None if forgotten.
         """
         new = self.freed_total - total
+        # More nodes than the deque holds: the oldest have fallen out.
         if new > len(self._freed):
             return None
         return list(islice(reversed(self._freed), new)) if new else ()
@@ -159,7 +161,10 @@ class _Tracked:
     def next_after(self, now: float) -> float:
         """When the next exclusion begins. O(unavailable domains × log(durations))."""
         earliest = inf
+        # A set, because the domains of one outage mostly share a time.
         for at in set(self.since.values()):
+            # Policies may wait for 60 s and for 300 s. A domain that is lost for 100 s has passed the first, so 300 s
+            # is next.
             place = bisect_right(self.after, now - at)
             if place < len(self.after):
                 earliest = min(earliest, at + self.after[place])
@@ -201,6 +206,7 @@ class DomainTable(DomainsView):
             del self.objects[new.name]
         else:
             self.objects[new.name] = new
+        # Several objects may declare domains of one topology key: the key has all of them.
         declared: dict[str, set[str]] = {}
         for obj in self.used():
             declared.setdefault(obj.topology_key, set()).update(obj.domains)
@@ -287,6 +293,7 @@ class DomainTable(DomainsView):
             before = None if old is None else old.labels.get(key)
             after = None if new is None else new.labels.get(key)
             usable = [node is not None and node.unavailable_at is None for node in (old, new)]
+            # Most changes of a node concern neither its domain nor whether it takes pods.
             if (before, usable[0]) == (after, usable[1]):
                 continue
             # The new domain first: relabelled within one domain, its only node would make the domain forgotten.
@@ -322,6 +329,7 @@ class DomainTable(DomainsView):
         # Without a known jump a clock that goes back is ignored.
         if not jumped:
             now = max(now, self.now)
+        # Noted before it is applied: a replay applies the noted step through the same `restore`.
         times = [*(self._moved(jumped) if jumped else ()), *self._times(now)]
         if self._journal.note is not None:
             self._journal.note(DomainTimes(now, tuple(times)))
@@ -347,6 +355,7 @@ class DomainTable(DomainsView):
                     # The domain became unavailable with its last node, so the latest time of its nodes counts.
                     latest[key, domain] = max(latest.get((key, domain), 0.0), node.unavailable_at)
         for key, tracked in self._tracked.items():
+            # `min`: a cordon has no time (inf), and the clock that wrote a condition may be ahead of this clock.
             yield from ((key, domain, min(now, latest.get((key, domain), now))) for domain in tracked.new)
 
     def restore(self, now: float, times: Iterable[tuple[str, str, float]]) -> None:
@@ -378,6 +387,7 @@ class DomainTable(DomainsView):
                 until = inf if excluded.until is None else excluded.until
                 here = exclusions.setdefault(obj.topology_key, {})
                 already = here.get(excluded.domain)
+                # An exclusion that is over is not entered, so each step also ends exclusions.
                 if until > self.now and (already is None or until > already.until):
                     by = excluded.reason or f"TopologyDomains {obj.name}"
                     here[excluded.domain] = DomainExclusion(
@@ -399,6 +409,7 @@ class DomainTable(DomainsView):
         return [
             f"topology key {key}: the nodes of domains, or the usable nodes, are counted wrongly"
             for key, tracked in self._tracked.items()
+            # Unary plus drops counts of 0, which the running counters may hold and fresh ones do not.
             if (fresh := self._track(key)).nodes != +tracked.nodes
             or +fresh.usable != +tracked.usable
             or fresh.new.keys() != tracked.new.keys() | tracked.since.keys()

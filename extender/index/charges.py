@@ -64,6 +64,7 @@ class ChargesView:
     def of(self, policy: str, domain: str) -> Resources:
         """How much pods of a policy have in a domain, of the limited resources and of `PODS`. O(resources)."""
         used = self._used.get(policy, _NO_DOMAINS)
+        # A pod that may be in any domain is charged to all of them: quotas are upper bounds.
         return total([used.get(domain, _NOTHING), used.get(ANYWHERE, _NOTHING)])
 
     def uses(self, policy: Policy) -> list[DomainUse]:
@@ -74,6 +75,7 @@ class ChargesView:
         release, name = policy.release, str(policy.key)
         if release is None or not release.counts_domains:
             return []
+        # Listed domains stand in the policy. Domains that are only limited are known from the pods that are in them.
         listed = [(domain.name, domain.values, domain.may_grow) for domain in release.domains]
         domains = listed or [(value, (value,), False) for value in sorted(self.domains_of(name))[:MOST_DOMAINS]]
         return [DomainUse(*domain, release.quota_of(domain[0]), self.of(name, domain[0])) for domain in domains]

@@ -148,6 +148,7 @@ class ClusterIndex:
         self.nodes.clear()
         self.shares.clear()
         for pod in self.pods.values():
+            # Pods without a node too: constraints of a signature without any pod are idle, and may be evicted.
             self.counts.count_pod(pod.signature, 1)
             if pod.node:
                 self._count(pod, 1)
@@ -182,6 +183,8 @@ class ClusterIndex:
             self.journal.note(ObjectChange(obj, new is None))
         match obj:
             case Pod():
+                # A pod in phase Succeeded or Failed takes no room and has no effect on others, as in the scheduler's
+                # cache.
                 return self._change_pod(obj.uid, None if new is None or obj.finished else obj)
             case Node():
                 return self._change_node(obj.name, None if new is None else obj)
@@ -275,6 +278,8 @@ class ClusterIndex:
         """Applies a change of a pod that has a slot, waits to be released, or was released."""
         if uid in self.reserved.held:
             if new is not None and new.node:
+                # Before `observe`, which ends the slot: a sibling with a slot on that node gets this pod's slot in
+                # exchange.
                 self._move_slot(uid, new.node)
             self.reserved.observe(uid, new)
         self.gated.change(uid, old, new)
@@ -336,6 +341,7 @@ class ClusterIndex:
 
     def _release_number(self, number: int) -> None:
         """Neither a node nor a pod uses the number now."""
+        # The number may be given to the next new node, so nothing may still be filed under it.
         self.topology.release_number(number)
         self.shares.shrink()
 

@@ -67,6 +67,7 @@ def _measure_namespace(
         affinity = signature.affinity if index.counts.reads_selectors else by_names(signature.affinity)
         keys = [term.topology_key for term in affinity.required_anti if may_reach_out(term, namespace)]
         for key in keys:
+            # Asking for a key that no node has would make a column for it, and tenants may invent keys.
             if index.topology.is_carried(key):
                 of_node = index.view.key(key).of_node
                 domains.setdefault(key, set()).update([of_node[node] for node in nodes])

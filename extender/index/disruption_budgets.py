@@ -72,12 +72,14 @@ class Budgets:
         if known[1] is None:
             return None, read
         budgets = [self.objects[key] for key in known[1]]
+        # In status.disruptedPods: the pod's eviction is counted already, so its removal uses up nothing more.
         return [budget for budget in budgets if pod.name not in budget.disrupted], read + len(budgets)
 
     def _find(self, signature: PodSignature) -> tuple[tuple[str, ...] | None, int]:
         keys, read = list[str](), 0
         for key in self._filed.candidates(signature.namespace, signature.labels):
             read += self._costs[key]
+            # Unknown counts as protected: no pod is removed against a budget that was not read.
             if read > MOST_READ:
                 return None, MOST_READ
             if self.objects[key].selector.matches(signature.labels):

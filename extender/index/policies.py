@@ -95,6 +95,7 @@ class PoliciesView:
             for policy in map(self._policies.__getitem__, self._candidates(subject))
             if not policy.when.isdisjoint(moments) and policy.scope.selects(subject)
         ]
+        # Candidates come in the order of filing. Policies apply in the order of their kind, priority and name.
         if len(policies) > 1:
             policies.sort(key=attrgetter("order"))
         return policies
@@ -217,6 +218,7 @@ class PolicyTable(PoliciesView):
         self._all[key] = policy
         self._settle(key)
         if old is None and len(keys) > self.most(key.namespace):
+            # A policy that sorts before it has pushed it above the limit.
             self._settle(keys[self.most(key.namespace)])  # the last one that acted
 
     def remove(self, key: PolicyKey) -> None:
@@ -227,6 +229,7 @@ class PolicyTable(PoliciesView):
         del keys[bisect_left(keys, key)]
         self._settle(key)
         if len(keys) >= self.most(key.namespace):
+            # A place below the limit is free again.
             self._settle(keys[self.most(key.namespace) - 1])  # the first one that did not act
         if not keys:
             del self._keys[key.namespace]
@@ -259,6 +262,7 @@ class PolicyTable(PoliciesView):
     def replace(self, policies: Iterable[Policy | InvalidPolicy]) -> None:
         """Makes the table contain exactly these policies, after a new list. O(policies)."""
         new = {policy.key: policy for policy in policies}
+        # Removed first: otherwise a new policy could be above the limit for a moment, because of one that is gone.
         for key in [key for key in self._all if key not in new]:
             self.remove(key)
         for policy in new.values():
@@ -287,6 +291,7 @@ class PolicyTable(PoliciesView):
         anchor = scope.pod_selector.anchor()
         if scope.namespace:
             return self._by_pod, anchor, (scope.namespace,)
+        # Example: namespaceSelector `team in (a)` without podSelector is found by the namespace's label `team=a`.
         if anchor is None and (of_namespace := scope.namespace_selector.anchor()) is not None:
             return self._by_namespace, of_namespace, None
         return self._by_pod, anchor, None

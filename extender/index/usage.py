@@ -117,6 +117,7 @@ class QuotasView:
     def uses(self, pod: Pod) -> list[QuotaUse]:
         """The quotas that charge a pod, with their use by others. O(quotas + waiting pods, if they count)."""
         here = self._by_namespace.get(pod.namespace)
+        # Too many quotas: none is counted, so none can be compared. The caller rejects the pod by `excess`.
         if here is None or self._is_excess(here):
             return []
         return [
@@ -139,6 +140,7 @@ class QuotasView:
         if own is None and not here.waiting:
             return used
         others = dict(used)
+        # A pod with a preemption plan is charged before it is placed. It must not count against itself.
         _charge(quota, others, own, -1)
         older = _age(pod)
         for pending in here.waiting.values():
@@ -158,6 +160,7 @@ class QuotasView:
         labels = {name: namespace.labels for name, namespace in self._namespaces.objects.items()}
         terms = [term for term in terms_of(signature.affinity) if may_reach_out(term, own)]
         by_term = [reached(term, own, labels) for term in terms]
+        # Consent is one question for all terms; the number of namespaces is limited term by term.
         every = set().union(*by_term) if label else set()
         return CurrentReach(
             max(map(len, by_term), default=0),
@@ -223,6 +226,7 @@ class QuotaTable(QuotasView):
             here.uses[name] = new, {}
         if not self._is_excess(here):
             for quota, used in here.uses.values():
+                # The others have running counts, unless nothing was counted while there were too many quotas.
                 if was_excess or quota is new:
                     used.clear()
                     used.update(_recounted(quota, here.placed.values()))
@@ -240,6 +244,7 @@ class QuotaTable(QuotasView):
         """
         if not self.settings.enabled:
             return
+        # Two sources: pods that count now and may stop to count, and pods that may start to count.
         homes = self._by_namespace.items()
         uids = [(name, uid) for name, here in homes for uid in (*here.placed, *here.waiting) if namespace in ("", name)]
         counted: dict[PodSignature, bool] = {}  # looked up once each, because most pods share their signature
@@ -251,6 +256,7 @@ class QuotaTable(QuotasView):
                 counted[signature] = is_counted
             if is_counted:
                 uids.append((signature.namespace, pod.uid))
+        # `dict.fromkeys` drops duplicates: an assumed pod is in both tables.
         for home, uid in dict.fromkeys(uids):
             self._update(home, uid)
 
@@ -263,6 +269,7 @@ class QuotaTable(QuotasView):
                 used.clear()
         self.recount()
         for name, here in list(self._by_namespace.items()):
+            # Also where `recount` finds no pod: the version must show that the wrong counts are gone.
             self._touch(name, here)
 
     def placed(self, uid: str) -> Pod | None:
@@ -302,6 +309,7 @@ class QuotaTable(QuotasView):
                 _charge(quota, used, freed, -1)
                 _charge(quota, used, placed, 1)
         waited = here.waiting.get(uid)
+        # Not in the condition above: waiting pods are charged when a younger pod asks, so no running count changes.
         has_changed |= _put(here.waiting, uid, waiting)
         if has_changed:
             self._touch(namespace, here)
@@ -394,6 +402,7 @@ def _recounted(quota: PodQuota, pods: Iterable[Pod]) -> dict[str, int]:
 
 
 def _age(pod: Pod) -> tuple[str, str]:
+    # creationTimestamp has whole seconds. The UID orders pods of one second, and all replicas order them alike.
     return pod.quota.created, pod.uid
 
 
@@ -402,6 +411,7 @@ def _state(quota: PodQuota, used: Resources) -> str:
         return "inert"
     if not limits_pods(quota):
         return "without_number"
+    # `pods: 0` or `count/pods: 0` is the usual way to forbid a scope, so it is told apart from a quota that is full.
     most = min(quota.hard[name] for name in NUMBERS if name in quota.hard)
     if not most:
         return "forbidding"
@@ -449,6 +459,7 @@ class PolicyTerms:
     def _selected(self, signature: PodSignature) -> tuple[Policy, ...]:
         labels = self._namespaces.labels(signature.namespace)
         known = self._known.get(signature)
+        # Identity is enough: labels are a new object whenever the Namespace object changed.
         if known is None or known[0] is not labels:
             known = self._known[signature] = labels, self._select(signature, labels)
         return known[1]
@@ -465,6 +476,7 @@ class PolicyTerms:
     def _policy_changed(self, change: IndexChange[Policy]) -> None:
         self._known.clear()
         changed = None
+        # Removal first: if old and new policy have such terms, the key must stay in the set.
         for policy, sign in ((change.old, -1), (change.new, 1)):
             if policy is not None and policy.mode is Mode.ENFORCE and policy.is_cross_namespace:
                 (self._keys.add if sign > 0 else self._keys.discard)(policy.key)

@@ -34,21 +34,14 @@ if TYPE_CHECKING:
 
 
 class ClusterView:
-    """The readers of an index. Nodes are numbered. A number is valid until the node and its pods are deleted.
+    """The readers of an index. Nodes are numbered. A number is valid until the node and its pods are deleted."""
 
-    - ``pods``: as the watch shows them, by UID; ``unplaced``: those without a node
-    - ``pods_of``: how many pods each signature has, placed or not
-    - ``deleted``: UIDs of the pods that were deleted last
-    - ``known``: numbers of the existing nodes, by name; ``node_names``: all names by number
-    - ``nominated``: pods that are nominated by their status or by a plan, by node name and UID
-    - ``given_back``: notifies of assumptions whose pods were not bound where they held room
-    - ``budget_changes``: notifies of namespaces whose budget became free while pods wait
-    - ``room``: None with one scheduler, which counts room itself
-    """
-
+    # Pods as the watch shows them, by UID. `unplaced`: the pods of `pods` without a node.
     pods: Mapping[str, Pod]
     unplaced: Mapping[str, Pod]
+    # How many pods each signature has, with or without a node.
     pods_of: Mapping[PodSignature, int]
+    # UIDs of the pods that were deleted last: a late request may still name one.
     deleted: Container[str]
     namespaces: Mapping[str, Namespace]
     namespace_changes: Subscribable
@@ -57,17 +50,24 @@ class ClusterView:
     domains: DomainsView
     quotas: QuotasView
     quota_changes: Subscribable
+    # Notifies of a namespace with waiting pods whose use of its budget has fallen.
     budget_changes: Subscribable
+    # `known`: numbers of existing nodes by name. `node_names`: by number, also names that only pods mention.
     known: Mapping[str, NodeNumber]
     node_names: Sequence[str]
+    # The sum of the allocatable resources of all nodes.
     offered: Resources
+    # Nodes with taints PreferNoSchedule, by these taints.
     soft_taints: Mapping[tuple[Taint, ...], AbstractSet[NodeNumber]]
     key: Callable[[str], KeyView]
+    # None with one scheduler, which counts room itself. Several schedulers do not see each other's pods in time.
     room: RoomView | None
     shares: SharesView
+    # Notifies of each assumption that ended while its pod was not bound where it held room.
     given_back: Subscribable
     reserved: ReservedView
     release: ReleaseView
+    # Nominated pods by node name and UID: by `status.nominatedNodeName`, or by a preemption plan.
     nominated: Mapping[str, Mapping[str, Pod]]
 
     def __init__(self, index: ClusterIndex) -> None:

@@ -153,6 +153,8 @@ class AssumedPods:
         """
         every = tuple(dict.fromkeys((*self.held[pod.uid].nodes, *nodes)))
         self.assume(pod, every, now, doubted=True)
+        # `assume` takes a doubted pod for one that filter has not answered. This one was answered, so its binding
+        # counts.
         self.held[pod.uid] = msgspec.structs.replace(self.held[pod.uid], answered=True)
 
     @contextmanager
@@ -203,6 +205,8 @@ class AssumedPods:
         """The binding has ended. If it failed, the assumption ends."""
         is_reported = self.binding.pop(uid, False)
         if failed:
+            # If the failure has been reported already, no later report belongs to this attempt. `forget` would expect
+            # one.
             (self.discard if is_reported else self.forget)(uid)
 
     def tell_end(self, assumed: Assumed, pod: Pod | None) -> None:
@@ -215,6 +219,7 @@ class AssumedPods:
         # Bound elsewhere, or not bound: room is free that it held.
         if self.given_back.callbacks and (pod is None or assumed.nodes != (pod.node,)):
             self.given_back.notify(assumed, None)
+        # The binding failed. The scheduler watches no such event, so rejected pods that may pass now must be requeued.
         if pod is not None and not pod.node:
             self.unconfirmed.notify(assumed, None)
 

@@ -58,6 +58,7 @@ class Nominations:
     def nominate_in_memory(self, pod: Pod, node: str, victims: Collection[str]) -> None:
         """The pod counts as nominated to the node, whatever its status says, until ``release_nomination``."""
         self.in_memory[pod.uid] = InMemoryNomination(node, frozenset(victims))
+        # The watched pod if there is one: later events compare with it.
         self._file(pod.uid, self._pods.get(pod.uid, pod))
 
     def release_nomination(self, uid: str) -> None:
@@ -87,12 +88,14 @@ class Nominations:
         if node and pod is not None:
             self._node_of[uid] = node
             self.by_node.setdefault(node, {})[uid] = pod
+        # A released nomination is followed too: its status may nominate the pod elsewhere while the plan continues.
         if node or uid in self.in_memory:
             self.concerned.add(uid)
         else:
             self.concerned.discard(uid)
 
     def _wanted(self, uid: str, pod: Pod | None) -> str:
+        # A terminating pod will not be scheduled, so it holds no room on its nominated node.
         if pod is None or pod.node or pod.terminating or pod.finished:
             return ""
         # A plan takes precedence over the status while it holds.

@@ -65,6 +65,7 @@ class Requests:
     def note(self, scheduler: str, now: float) -> None:
         """A scheduler sends a request for any pod. O(1), or O(`_MOST_SCHEDULERS`) for a new name."""
         if scheduler not in self._last and len(self._last) >= _MOST_SCHEDULERS:
+            # The one that was silent for longest goes: forgotten, it counts as a scheduler that never sent a request.
             del self._last[min(self._last, key=self._last.__getitem__)]
         self._last[scheduler] = now
 
@@ -99,6 +100,7 @@ class ReservedView:
     def version(self) -> int:
         """Grows with every change of the free room beside slots, on nodes with slots. O(1)."""
         if self.by_node and self._nominated != self._nominations.version:
+            # A pod that is nominated to a node with slots takes room beside them, so its changes count too.
             self._nominated = self._nominations.version
             self._version += 1
         return self._version
@@ -261,6 +263,7 @@ class Reservations(ReservedView):
     def _begin(self, group: GroupKey, uid: str, node: str, until: float) -> None:
         held = self.held.get(uid)
         if held is not None:
+            # Kept by `reserve`: the slot stays where it was.
             if held.group == group and held.node == node:
                 return
             self._end(uid, is_freed=True)
@@ -288,6 +291,7 @@ class Reservations(ReservedView):
         held = self.held[uid]
         self._take(held.pod, held.node)
         self._put(held.pod, node)
+        # Sums by namespace stay the same, because the slot only changes its node.
         self.held[uid] = held._replace(node=node)
 
     def _end(self, uid: str, *, is_freed: bool) -> None:

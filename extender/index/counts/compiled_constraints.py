@@ -197,6 +197,8 @@ class Counting:
     def is_carried(self, topology_key: str) -> bool:
         """Whether any node has the label key. A term over another key applies to no node, and needs no group yet."""
         is_carried = self._compiler.topology.is_carried(topology_key)
+        # Read only if no node has the key. Later the term keeps its group, which counts nothing once the last node is
+        # gone.
         if not is_carried:
             self._read(self._compiler.carried_version)
         return is_carried
@@ -221,6 +223,7 @@ class Counting:
         """Whether anything that it depends on has changed. O(1)."""
         for reader, value in self.reads:
             now = reader(self.signature)
+            # `is` first: most values are the same object as before, and comparing Namespace objects takes longer.
             if now is not value and now != value:
                 return True
         return False
@@ -300,6 +303,8 @@ class ConstraintCompiler:
         # 3. New, or known: then stale parts are corrected.
         if known is None:
             return self._add(signature)
+        # The mark is reset when a signature gets its first pod. No watched pod has an effective signature, so for such
+        # a signature the budget is asked each time.
         known.is_admitted = signature.shown is None
         known.in_use = True
         if known.versions != self._versions():
@@ -313,6 +318,7 @@ class ConstraintCompiler:
         made.size = _size(made)
         self._bytes += made.size
         most = max(MOST_BYTES, BYTES_A_POD * self._every_pod)
+        # Before the new entry is added: as an unused entry it could be the first to go.
         while self._compiled and (len(self._compiled) >= MOST_COMPILED or self.bytes > most):
             self._drop(self._least_used())
         self._compiled[signature] = made
@@ -331,6 +337,8 @@ class ConstraintCompiler:
     def _correct(self, known: _Compiled) -> None:
         """Makes stale parts again. O(terms) after a change of a namespace, else O(stale parts)."""
         versions = self._versions()
+        # Labels of namespaces changed: members of selections are corrected late, so here for the groups that will be
+        # read.
         if versions[1] != known.versions[1]:
             for counting in known.counted:
                 for group in counting.groups:
@@ -347,6 +355,7 @@ class ConstraintCompiler:
         all_parts = {kind: made[kind][0] if kind in made else before.get(kind) for kind in self._kinds}
         parts = {kind: part for kind, part in all_parts.items() if part is not None}
         if parts != before.parts:
+            # If only scores changed, the serial stays, so cached filter results stay valid.
             same = all(_filter_key(parts.get(kind)) == _filter_key(before.get(kind)) for kind in made)
             serial = before.serial if same else next(_SERIALS)
             known.compiled = CompiledConstraints(signature, parts, serial=serial)
@@ -381,6 +390,7 @@ class ConstraintCompiler:
         most = IDLE_BYTES + IDLE_BYTES_A_POD * self._every_pod
         # In the order in which they became idle.
         while self._idle_bytes > most or len(self._idle) > MOST_IDLE:
+            # `_drop` removes the signature from `_idle` too, so the loop ends.
             self._drop(next(iter(self._idle)))
 
     def _leave_idle(self, signature: PodSignature) -> None:
@@ -456,5 +466,6 @@ def _size(made: _Compiled) -> int:
     """
     groups = [group for counting in made.counted for group in counting.groups]
     counts = sum(len(group.counts) // max(group.users, 1) for group in groups)
+    # Verdicts of nodes are shared by all users of a node affinity, so each is charged its part.
     nodes = sum(matches.size // matches.users for counting in made.counted for matches in counting.nodes)
     return 2 * made.compiled.signature.size + _BYTES_A_GROUP * (1 + len(groups)) + _BYTES_A_COUNT * counts + nodes

@@ -78,6 +78,7 @@ class Counts:
 
     def clear(self) -> None:
         """Replaces every table by an empty one. The caller must count the pods again."""
+        # Before the new tables: topology keys, scopes and selectors are held for groups of the old ones.
         self._namespaces.release_all()
         self._topology.release_all()
         self.signatures = SignatureTable(self._signature_added, self._signature_removed)
@@ -105,6 +106,7 @@ class Counts:
     def change_node(self, number: int, new: Node | None, pods: Iterable[Pod]) -> None:
         """Sets or removes a node that these pods are on. O(pods + labels); O(labels) if the pods count as before."""
         moves = not self._topology.is_same_place(self._topology.nodes[number], new)
+        # Capacity, and mostly taints, change no domain: then the node's pods stay counted.
         here = self._signatures_of(pods) if moves else {}
         for counts_of_signature, times in here.items():
             _add(counts_of_signature.groups, number, -times)
@@ -146,6 +148,7 @@ class Counts:
         O(terms).
         """
         kept = self.signatures.find(counts_of_signature.signature, terminating=counts_of_signature.terminating)
+        # The recheck runs in steps: a signature may have lost its pods, or been replaced, since the step was planned.
         if kept is not counts_of_signature or not self.terms.recheck(counts_of_signature):
             return False
         if self._journal.note is not None:
@@ -329,6 +332,7 @@ class IndexTrial:
     def undo(self) -> None:
         """Restores every count and version."""
         self.remove_placed()
+        # A copy, because `put_back` removes entries.
         for pod in list(self._taken.values()):
             self.put_back(pod)
         for group, version in self._versions.values():
@@ -343,6 +347,7 @@ class IndexTrial:
         changed = groups if self._read is None else groups.keys() & self._read
         for group in changed:
             times = groups[group]
+            # Only the first version counts: it is the version before the trial.
             self._versions.setdefault(id(group), (group, group.version))
             group.add(number, sign * times)
 

@@ -87,6 +87,7 @@ class GroupView:
 
     def smallest(self) -> int:
         """The smallest count over all domains of the key, domains without a pod included. O(distinct counts)."""
+        # Fewer counted domains than domains: one has no pod, so the minimum is 0 without a look at the levels.
         return 0 if len(self.counts) < len(self.key.nodes_in) else min(self.levels, default=0)
 
 
@@ -101,6 +102,7 @@ class CountGroup(GroupView):
     def add(self, node: int, pods: int) -> None:
         """Counts so many more (or fewer) pods on a node. O(1). Raises ``IndexDriftError`` below zero."""
         domain = self.column.of_node[node]
+        # Domain 0: the node lacks the topology key, or the scope leaves it out.
         if not domain:
             return
         old = self.counts.get(domain, 0)
@@ -158,6 +160,7 @@ class SpreadGroupView(GroupView):
 
     def least(self) -> int:
         """The smallest count over the eligible domains; 0 without any. O(distinct counts)."""
+        # As the global minimum of podtopologyspread: an eligible domain without matching pods counts as 0.
         return 0 if len(self.counts) < len(self.column.domains) else min(self.levels, default=0)
 
     def is_eligible_domain(self, domain: int) -> bool:
@@ -287,6 +290,7 @@ class SignatureTable:
         # A binding adds labels of the node's topology to a pod. Mostly the same groups count both signatures.
         if removed.groups != added.groups:
             for group in removed.groups | added.groups:
+                # Both may count in a group, one of them twice: the difference is what the group sees.
                 change = added.groups.get(group, 0) - removed.groups.get(group, 0)
                 if change:
                     group.add(node, change)
@@ -385,6 +389,7 @@ class SignatureTable:
             return
         names = namespaces if namespaces is None else frozenset(namespaces)
         values = anchor.values
+        # A term may list thousands of values. With fewer values in the postings, those are tried against the term.
         if len(postings) < len(values):
             values = tuple(value for value in postings if contains(anchor.values, value))
         for value in values:
@@ -419,6 +424,7 @@ def _in_namespaces(
     else:
         names = namespaces
     for name in names:
+        # A copy, because the caller may add or remove signatures between two results.
         yield from tuple(by_namespace.get(name, ()))
 
 

@@ -114,6 +114,7 @@ class NamespaceUse:
 
         O(its constraints); O(1) if its constraints count already.
         """
+        # Replica web-7 of a StatefulSet differs from web-6 in its labels only: the set of constraints is known.
         if constraint_set(signature) in self._users:
             return _NOTHING
         needs = needs_of(signature)
@@ -209,27 +210,34 @@ class NamespaceBudgets:
     def admit(self, signature: PodSignature, existing: Container[PodSignature], *, is_compiled: bool) -> Excess | None:
         """Makes a signature count because its constraints are needed. If it does not fit, it waits; returns why.
 
-        ``existing``: the signatures that have pods. Another signature, as in a question about a pod, neither counts nor
-        waits, and costs nothing more once it is compiled. What policies add to an effective pod does not count for its
-        tenant: the pod that the watch shows does. O(1) if the signature counts already, else O(its constraints).
+        ``existing``: the signatures that have pods. O(1) if the signature counts already, else O(its constraints).
         """
-        # An effective pod counts by the signature that the watch shows: policies do not use up a tenant's budget.
+        # 1. An effective pod counts by the signature that the watch shows: policies do not use up a tenant's budget.
         shown = signature if signature.shown is None else signature.shown()
-        if shown is None or self.is_held(shown) or (is_compiled and shown not in existing):
+        if shown is None or self.is_held(shown):
+            return None
+        # 2. A question about a pod that does not exist ("where would this pod fit?"). It costs nothing more once its
+        #    constraints are compiled. Before that it is checked like a pod, but neither counts nor waits.
+        is_question = shown not in existing
+        if is_question and is_compiled:
             return None
         use = self._by_namespace.get(shown.namespace) or NamespaceUse()
         excess = self._excess(shown, use) if self.rejects_excess else None
-        if shown in existing:
-            self._by_namespace[shown.namespace] = use
-            if excess is None:
-                use.hold(shown)
-            else:
-                use.waiting[shown] = excess
+        if is_question:
+            return excess
+        # 3. A pod of the cluster: its signature counts from now on, or waits for others to stop counting.
+        self._by_namespace[shown.namespace] = use
+        if excess is None:
+            use.hold(shown)
+        else:
+            use.waiting[shown] = excess
         return excess
 
     def _excess(self, signature: PodSignature, use: NamespaceUse) -> Excess | None:
         added = use.added_by(signature)
         for name, noun, used, more, most in zip(LIMIT_NAMES, _WHAT, use.used, added, self._limits, strict=True):
+            # `more and`: a limit that is exceeded already (pods on nodes always count) does not stop a pod that adds
+            # nothing.
             if more and used + more > most:
                 where, limit = signature.namespace, f"perNamespace.{name}"
                 text = f"namespace {where} uses {used} {noun} and the pod adds {more}, limits.{limit} is {most}"
@@ -249,6 +257,7 @@ class NamespaceBudgets:
         if use.is_empty:
             del self._by_namespace[signature.namespace]
             shrink(self._by_namespace)
+        # The freed part may be enough for a signature that waits, and nothing else would make its pods try again.
         elif is_freed and use.waiting:
             self.changes.notify(None, signature.namespace)
 
@@ -352,6 +361,7 @@ def _add(counts: dict[K, int], keys: Iterable[K], sign: int) -> list[K]:
     changed = []
     for key in keys:
         count = counts.get(key, 0) + sign
+        # 0 to 1: the entry is new. 1 to 0: the entry goes. Falling from 2 to 1 changes neither.
         if (count == 1 and sign > 0) or not count:
             changed.append(key)
         if count:

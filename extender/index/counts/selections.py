@@ -50,6 +50,7 @@ class PodSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
     def selects(self, namespace: str, labels: Labels, namespace_labels: Labels | None) -> bool:
         """Whether a pod is selected. ``namespace_labels``: None without a Namespace object. O(requirements)."""
+        # The list and the selector of namespaces are joined by OR, as in Kubernetes.
         if not (contains(self.namespaces, namespace) or self.covers_all):
             selector = self.namespace_selector
             if selector is None or namespace_labels is None or not selector.matches(namespace_labels):
@@ -113,6 +114,7 @@ class Selection:
 
     def fixed_namespaces(self) -> Iterable[str] | None:
         """The namespaces that can ever have members, because a selector lists them; None if that may change."""
+        # All selectors must select a pod, so one list of namespaces bounds the whole selection.
         return next((wanted.namespaces for wanted in self.pod_selectors if wanted.namespace_selector is None), None)
 
     def namespace_selectors(self) -> Iterable[LabelSelector]:
@@ -248,6 +250,7 @@ class Selections:
         if over is None:
             self._over[group.column] = group
         elif isinstance(over, GroupView):
+            # The second group over the column: from now on a dictionary holds them.
             self._over[group.column] = {over: None, group: None}
         else:
             over[group] = None

@@ -104,6 +104,7 @@ class SelectorIndex(Generic[T]):
             if anchor is None:
                 yield wide, name
                 continue
+            # Example: namespaces a and b, `app in (x, y)`: four slots, each a look-up for one pod.
             for value in anchor.values:
                 yield slots, (name, anchor.key, value)
 

@@ -66,6 +66,7 @@ class OwnerGroup(TermGroupView, CountGroup):
         self.weight = weight
 
 
+# The number is the weight: 1 for required terms. Equal preferred terms of other weights have groups of their own.
 _Term = tuple[TermRole, AffinityTerm, int]
 PolicyTerms = Callable[[PodSignature], PodAffinity]
 
@@ -234,6 +235,7 @@ class TermCounts:
             group.anchor = self._owner_anchors.anchor((group.term.selector,), names)
             self._owner_anchors.file(group, group.anchor, names)
         else:
+            # With the anchor of the filing: `anchor` chooses by what is filed, and might choose another one now.
             self._owner_anchors.discard(group, group.anchor, names)
 
     def occupancy_changed(self, column: NodeColumn) -> None:

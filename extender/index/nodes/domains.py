@@ -81,6 +81,7 @@ class KeyDomains(KeyView, NodeColumn):
             if not self._values:
                 self.number_of, self.nodes_in, self._values, self._free = {}, {}, [""], []
             if self._free:
+                # A domain number is reused only after its last node has left, so no group counts pods under it.
                 number = self._free.pop()
                 self._values[number] = value
             else:
@@ -116,6 +117,8 @@ class KeyDomains(KeyView, NodeColumn):
     def put_copy(self, other: KeyDomains) -> None:
         """Fills empty tables with the domains of another key. O(domains), a tenth of `put_all`."""
         if other.number_of:
+            # A shallow copy is enough: each node is a domain of its own, and the tuple of one node is never changed in
+            # place.
             self.number_of, self.nodes_in = other.number_of.copy(), other.nodes_in.copy()
             self._values, self._free = other._values.copy(), other._free.copy()
         self.copy_numbers(other)
@@ -170,6 +173,8 @@ class Inclusion:
             return False
         if self.affinity is not None and not self.affinity.matches(node.name, node.labels):
             return False
+        # nodeTaintsPolicy: Honor. By default taints do not matter for spread, so most constraints have no tolerations
+        # here.
         return self.tolerations is None or first_untolerated(node.taints, self.tolerations) is None
 
     def admitted(self, carried: str, numbers: Iterable[int], nodes: Sequence[Node | None]) -> list[int]:
@@ -231,6 +236,8 @@ class DomainScope(ScopeView, NodeColumn):
         for number in self.inclusion.admitted(self.label, numbers, nodes):
             domain = of_node[number]
             if not domain and is_missing_counted:
+                # As podtopologyspread under System defaulting: a node without the key counts as if its label were
+                # empty.
                 domain = self.key.number("")
             if domain:
                 domain_of[number] = domain
@@ -290,6 +297,7 @@ class NodeMatches:
         if len(known) >= _MANY:
             matching = self.affinity.matching(NodeTable([(node.name, node.labels) for _, node in known]))
         for number in numbers:
+            # A number without a node: no pod can be placed there.
             verdicts[number] = False
         for at, (number, node) in enumerate(known):
             verdicts[number] = self.admits(node) if matching is None else matching[at]

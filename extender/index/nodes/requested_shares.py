@@ -95,6 +95,7 @@ class RequestedShares:
 
     def shrink(self) -> None:
         """A node number was released. If most rows are beyond the last number, drops these. Amortised O(1)."""
+        # The cut rows have no pods: a number beyond the last name is in no use.
         used = len(self._topology.names)
         if used * 2 + _LEAST_SPARE < len(self.cpu):
             for column in (self.cpu, self.memory, self.larger, self.per_cpu, self.per_memory):

@@ -111,6 +111,8 @@ class Topology:
         key = self.keys.get(topology_key)
         if key is None:
             key = self.keys[topology_key] = KeyDomains(topology_key, self.known, self._zeros)
+            # Host names are the most frequent topology key, and the request that names it first waits until its column
+            # is filled.
             if topology_key == HOSTNAME and self._are_named_by_hostname():
                 key.put_copy(self.itself)
             elif topology_key in self._carriers:
@@ -273,6 +275,7 @@ class Topology:
         if before:
             self.soft_taints[before].discard(number)
             if not self.soft_taints[before]:
+                # No entry is empty: readers take the keys as the soft taints that exist.
                 del self.soft_taints[before]
         if after:
             self.soft_taints.setdefault(after, set()).add(number)
@@ -300,6 +303,7 @@ class Topology:
         del self._numbers[self.names[number]]
         self.names[number] = ""
         heappush(self._free, number)
+        # Example: numbers 0 to 99 with 60 in use stay. With 30 in use, the free ones at the end are cut off.
         if self._numbers and (self.names[-1] or len(self._numbers) * 2 + _LEAST_SPARE >= len(self.names)):
             return
         while self.names and not self.names[-1]:
@@ -355,6 +359,8 @@ class NodePods:
             self._requested[number] = {}
         requested = self._requested[number]
         for name, amount in pod.requests.items():
+            # An entry of 0 is dropped: an extended resource that no pod requests any more would stay while the node has
+            # pods.
             if rest := requested.get(name, 0) + sign * amount:
                 requested[name] = rest
             else:
