@@ -101,6 +101,7 @@ def holds(requirement: JsonObject, labels: Mapping[str, str]) -> bool:
         case "In":
             return key in labels and labels[key] in values
         case "NotIn":
+            # A label that is missing satisfies NotIn.
             return key not in labels or labels[key] not in values
         case "Exists":
             return key in labels

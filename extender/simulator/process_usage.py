@@ -37,6 +37,7 @@ class OtherWork:
         if self._is_counting:
             yield
             return
+        # Processor time of this thread: waiting, and work of other threads, does not count.
         begun, self._is_counting = time.thread_time(), True
         try:
             yield
@@ -109,6 +110,7 @@ class LoopStalls:
         """Records a stall if this call is late."""
         now = self._now()
         if now - self._due >= _STALL_SECONDS:
+            # All of the time since the beat was due is lost, not only what exceeds the threshold.
             self._ends.append(now)
             self._lost.append(self._lost[-1] + now - self._due)
 

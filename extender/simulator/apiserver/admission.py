@@ -86,6 +86,7 @@ class WebhookAdmission:
     async def admit(self, write: Write) -> JsonObject:
         """The object to store. Raises ApiError if a webhook denies the write or fails closed."""
         write = write.with_object(await self._mutate(write))
+        # After all mutating webhooks, so that they judge the object as it will be stored. They cannot change it.
         for name, webhook in self._webhooks(VALIDATING_WEBHOOKS):
             if self._matches(webhook, write):
                 await self._ask(name, webhook, write)
@@ -105,6 +106,8 @@ class WebhookAdmission:
             if self._matches(webhook, write):
                 write = write.with_object(await self._ask(name, webhook, write))
                 seen[number] = write.obj
+        # `result` is the object as this webhook returned it, so any difference comes from a later webhook. One more
+        # round only: two webhooks that undo each other's changes must not run for ever.
         for number, result in seen.items():
             name, webhook = webhooks[number]
             if webhook.get("reinvocationPolicy") == "IfNeeded" and result != write.obj:
@@ -126,6 +129,8 @@ class WebhookAdmission:
         if labels is not None and not selects(webhook.get("namespaceSelector") or {}, labels):
             return False
         selector = webhook.get("objectSelector") or {}
+        # The old or the new object has to match, as in Kubernetes. So an update that removes a label does not evade
+        # the webhook.
         return any(selects(selector, labels_of(obj)) for obj in (write.obj, write.old) if obj is not None)
 
     def _namespace_labels(self, write: Write) -> Mapping[str, str] | None:
@@ -163,6 +168,7 @@ class WebhookAdmission:
         review = _review(write)
         try:
             async with asyncio.timeout(float(webhook.get("timeoutSeconds", _DEFAULT_TIMEOUT))):
+                # Inside the timeout: a webhook that is delayed too long is one that does not answer.
                 await self._faults().before_webhook(Call("POST", name, target=write.target))
                 answer = await self._post(webhook["clientConfig"], review)
         except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
@@ -176,6 +182,7 @@ class WebhookAdmission:
         """Sends a request and returns the answer as JSON. Raises OSError, ClientError or ValueError."""
         url, server_name = self._place(client)
         trust = self._trust(client.get("caBundle") or "") if url.startswith("https:") else True
+        # Created at the first call, because a session needs a running event loop.
         session = self._session or aiohttp.ClientSession()
         self._session = session
         headers = {"Content-Type": "application/json"}
@@ -196,6 +203,8 @@ class WebhookAdmission:
         if place is None:
             raise ValueError(f'service "{service["name"]}" not found')
         host, port = place
+        # The certificate is for the name of the Service, whatever the address: the API server checks
+        # NAME.NAMESPACE.svc.
         return f"https://{host}:{port}{service.get('path') or '/'}", f"{service['name']}.{service['namespace']}.svc"
 
     def _trust(self, bundle: str) -> ssl.SSLContext:
@@ -203,6 +212,7 @@ class WebhookAdmission:
         if bundle not in self._trusted:
             try:
                 pem = base64.b64decode(bundle, validate=True).decode("ascii")
+                # Replaces the earlier bundle, which is not used again after a rotation.
                 self._trusted = {bundle: ssl.create_default_context(cadata=pem or None)}
             except (binascii.Error, UnicodeDecodeError) as error:
                 raise ValueError(f"caBundle: {error}") from None

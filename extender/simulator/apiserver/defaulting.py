@@ -37,6 +37,7 @@ def complete_for_review(kind: ServedKind, obj: JsonObject, namespace: str) -> No
 
 def complete_loaded(kind: ServedKind, obj: JsonObject) -> None:
     """Fills in the defaults of an object that exists at the start, and keeps its status."""
+    # Taken first, because `complete_new` gives every pod the status of a new one.
     status = obj.get("status")
     complete_new(kind, obj, None)
     if kind.plural == "pods":

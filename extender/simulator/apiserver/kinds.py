@@ -144,6 +144,8 @@ def parse_path(path: str) -> Target | None:
         case _:
             return None
     namespace, plural, names = "", first, rest
+    # .../namespaces/team-a/pods are the pods in it; .../namespaces/team-a/status is the namespace itself with a
+    # subresource.
     if first == "namespaces" and len(rest) > 1 and (group, version, rest[1]) in _BY_URL:
         namespace, plural, *names = rest
     kind = _BY_URL.get((group, version, plural))

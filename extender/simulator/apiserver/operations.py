@@ -53,6 +53,7 @@ def disruptions_allowed(store: Store, budget: JsonObject) -> int:
     rows = store.table(PODS).objects.items()
     pods = [stored.read() for key, stored in rows if key.startswith(f"{namespace}/")]
     guarded = [pod for pod in pods if selects(spec.get("selector"), labels_of(pod)) and not is_finished(pod)]
+    # No kubelet reports readiness here, so a bound pod counts as healthy.
     healthy = sum(1 for pod in guarded if pod["spec"].get("nodeName") and not is_terminating(pod))
     if spec.get("maxUnavailable") is not None:
         wanted = len(guarded) - _amount(spec["maxUnavailable"], len(guarded))
@@ -78,6 +79,7 @@ _KEPT = (
     "deletionGracePeriodSeconds",
     "generation",
 )
+# The API server allows no unconditional update of these: Leases, and custom resources.
 _NEEDS_VERSION = {"leases", "groupplacements"}
 
 
@@ -274,6 +276,7 @@ class PodOperations:
         self._check_binding(target, pod)
         pod["spec"]["nodeName"] = node
         self.operations.copy_topology(pod)
+        # The API server copies the annotations of a binding to the pod.
         annotations = {**(pod["metadata"].get("annotations") or {}), **(metadata.get("annotations") or {})}
         if annotations:
             pod["metadata"]["annotations"] = annotations
@@ -294,10 +297,12 @@ class PodOperations:
                 metadata["generation"] = metadata.get("generation", 1) + 1
                 if (condition_of(pod, "DisruptionTarget") or {}).get("status") == "True":
                     self.victims.add(uid_of(pod))
+            # In the future: the time at which the grace period ends.
             metadata["deletionTimestamp"] = timestamp(grace)
             metadata["deletionGracePeriodSeconds"] = grace
             self.store.put(PODS, pod)
             delay = self._rng.uniform(self.kubelet_delay, max(self.kubelet_delay, self.max_kubelet_delay))
+            # The kubelet may end a pod earlier than its grace period, never later.
             self._end_after(target.key, min(float(grace), delay))
         return pod
 
@@ -348,6 +353,7 @@ class PodOperations:
         return int(pod["spec"].get("terminationGracePeriodSeconds", 30) if requested is None else requested)
 
     def _end_after(self, key: str, delay: float) -> None:
+        # A second deletion with a shorter grace period replaces the timer of the first.
         earlier = self._ending.pop(key, None)
         if earlier is not None:
             earlier.cancel()

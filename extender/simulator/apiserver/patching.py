@@ -91,6 +91,7 @@ def _strategic_list(old: list[JsonObject], patch: list[JsonObject], key: str) ->
 def _json_patch(obj: JsonObject, steps: Any) -> JsonObject:
     if not isinstance(steps, list):
         raise api_errors.bad_request("the patch is not a list of operations")
+    # A holder, so that a step with the path "" can replace the whole document.
     holder = {"root": obj}
     for step in steps:
         try:
@@ -116,6 +117,7 @@ def _json_step(holder: JsonObject, step: JsonObject) -> None:
                 raise ValueError("testing value failed")
         case "copy" | "move" as operation:
             source, name = _walk(holder, step["from"])
+            # Copied, so that a later step changes only one of the two places.
             value = copy.deepcopy(source[_index(source, name)])
             if operation == "move":
                 del source[_index(source, name)]
@@ -125,6 +127,7 @@ def _json_step(holder: JsonObject, step: JsonObject) -> None:
 
 
 def _walk(holder: JsonObject, pointer: str) -> tuple[Any, str]:
+    # "~1" first, as RFC 6901 requires: "~01" means "~1" and not "/".
     parts = ["root", *(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])]
     parent: Any = holder
     for part in parts[:-1]:

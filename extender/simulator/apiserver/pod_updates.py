@@ -122,6 +122,7 @@ def _toleration_key(toleration: JsonObject) -> tuple[str, ...]:
 
 def _check_gates(problems: Problems, old: list[JsonObject], new: list[JsonObject]) -> None:
     """Gates are removed only. Of a name that is new twice the last element is reported."""
+    # A dictionary, so the last of two equal names gives the number.
     added = {gate.get("name") or "": number for number, gate in enumerate(new)}
     for gate in old:
         added.pop(gate.get("name") or "", None)
@@ -157,6 +158,10 @@ def _check_narrowing(problems: Problems, before: dict[str, Any], after: dict[str
     if comparable(nodes_before) == comparable(nodes_after):
         return
     check_node_affinity(problems, nodes_before, nodes_after)
+    # 1. The affinity was removed. That is allowed if it had only node affinity, so this part alone is put back: with
+    # pod affinity in the old pod the comparison still fails.
+    # 2. An affinity was added that has only node affinity: removed again.
+    # 3. Otherwise only the part nodeAffinity is put back.
     if new is None:
         after["affinity"] = {"nodeAffinity": nodes_before}
     elif old is None and "podAffinity" not in new and "podAntiAffinity" not in new:
@@ -205,6 +210,7 @@ def _has_only_additions(old: dict[str, Any], new: dict[str, Any]) -> bool:
         return not new
     for name in ("matchExpressions", "matchFields"):
         kept = old.get(name) or []
+        # By position: the old requirements must be the beginning of the new ones.
         if (new.get(name) or [])[: len(kept)] != kept:
             return False
     return True
@@ -261,6 +267,7 @@ def comparable(value: Any, name: str = "") -> Any:
         case bool() | int() if not value and name in _PLAIN_ZEROS:
             return None
         case list():
+            # An empty struct in a list is still an element of it.
             return [comparable(item) or {} if isinstance(item, dict) else item for item in value]
         case dict():
             fields = _quantities(value) if name in _QUANTITY_MAPS else value if name in _MAPS else _fields(value)

@@ -186,6 +186,7 @@ def parse_query(label_selector: str, field_selector: str) -> Predicate | None:
 
 def _parts(text: str) -> list[str]:
     """The requirements; the commas between values in parentheses separate none."""
+    # "tier in (front,back),app=web" has two requirements.
     return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
 
 
@@ -193,6 +194,7 @@ _SET: re.Pattern[str] = re.compile(r"(?P<key>\S+) (?P<operator>in|notin) \((?P<v
 
 
 def _split(part: str) -> tuple[str, str, str]:
+    # The longer operators first, because "a!=b" contains "=" as well.
     for operator in ("!=", "==", "="):
         name, separator, value = part.partition(operator)
         if separator:
@@ -323,6 +325,7 @@ def _with_more(
         return ServedPage(taken, page.version)
     # Kept even if the history still has this version: rebuilding the rows for each page would cost O(changes).
     table.keep(page.version, page.rows)
+    # The zero byte makes the smallest key after the last one, as in a real token.
     return ServedPage(taken, page.version, _token(page.version, f"/{taken[-1].key}\0"), remaining)
 
 
@@ -373,6 +376,7 @@ class ServedWatch:
         self.query = query
         self.selection = selection
         self.slow_after = slow_after
+        # Without sendInitialEvents only version 0 begins with the present objects.
         self.wants_initial = query.initial_events if query.initial_events is not None else query.version == 0
         # Version 0 means "any version": the watch starts with the present objects, as from the watch cache.
         position = table.end if query.version == 0 or query.initial_events else table.position_of(query.version)
@@ -406,6 +410,7 @@ class ServedWatch:
             yield b"".join(map(self.selection.initial_line, piece))
         if self.query.initial_events and self.query.bookmarks:
             yield self.bookmark(self.sent, initial_events_end=True)
+        # A watch may live for an hour, and must not keep the objects of its start in memory.
         self._rows = []
 
     def new_lines(self) -> list[bytes] | None:
@@ -474,6 +479,8 @@ class WatchTimer:
                 await self._wake.wait()
         except TimeoutError:
             pass
+        # Cleared before the caller reads the changes: a change that comes while they are written wakes the watch
+        # again.
         self._wake.clear()
         if self._loop.time() < self._next:
             return False

@@ -186,10 +186,13 @@ class ApiServer:
         if request.method != "GET":
             body = await _body(request)
             await self.faults.before_write(call)
+            # The registered rules name no subresource and no deletion, so bindings and deletions need no look at the
+            # webhooks.
             if self.admission.concerns(target.kind) and not target.subresource and request.method != "DELETE":
                 answer = await self._write_admitted(request, target, body)
             else:
                 answer = self._write(request, target, body)
+            # The write is done and stays done, even if this fault drops the answer.
             await self.faults.after_write(call)
             return answer
         if target.name and not call.is_watch:
@@ -296,10 +299,13 @@ class ApiServer:
             old = self.store.find(target.kind, target.key).read()
             is_patch = request.method == "PATCH"
             new = patching.apply_patch(old, body, request.content_type) if is_patch else body
+            # A patched object has the version of `old`, so a change during the calls of the webhooks shows as a
+            # conflict below.
             admitted = await self.admission.admit(Write("UPDATE", target, new, old))
             try:
                 return _object(target.kind, self.operations.replace(target, admitted))
             except api_errors.ApiError as error:
+                # A PUT carries the version that its client has read, so only the client can retry it.
                 if not is_patch or error.reason != "Conflict" or attempt == _PATCH_ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")

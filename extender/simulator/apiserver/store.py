@@ -196,6 +196,7 @@ class Table:
     def _undo(self, start: int) -> list[Stored]:
         rows = dict(self.objects)
         for change in reversed(self.changes[start:]):
+            # An object that this change created did not exist before it.
             if change.previous is None:
                 rows.pop(change.stored.key, None)
             else:
@@ -281,6 +282,7 @@ class Store:
         rows = {
             kind: [self._encode(kind, key, old.read()) for key, old in table.objects.items()] for kind, table in tables
         }
+        # After the versions of all kinds: the history of each kind starts at the version of the last object.
         for kind, table in tables:
             table.renumber(rows[kind], self.version)
 

@@ -204,6 +204,7 @@ def untolerated(pod: JsonObject, node: JsonObject, effects: Collection[str] = _H
 
 def tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
     """Whether a toleration matches a taint. Operators Lt and Gt are alpha and off by default."""
+    # A toleration without an effect or without a key tolerates every effect or key.
     if (toleration.get("effect") or taint["effect"]) != taint["effect"]:
         return False
     if (toleration.get("key") or taint["key"]) != taint["key"]:

@@ -90,6 +90,7 @@ class DirectedSpread(OracleTopologySpread):
         for constraint, counts, most in zip(self.constraints, self.counts, self._most, strict=True):
             key, self_match = constraint["topologyKey"], self._self_match(constraint)
             fullest = max((count for domain, count in counts.items() if domain not in self._excluded(key)), default=0)
+            # `_most_in_domain` has most = maxSkew + least - self_match; this is solved for `least`.
             least = most - constraint["maxSkew"] + self_match
             skews[key] = max(fullest - least, 0), constraint["maxSkew"]
         return skews
@@ -105,6 +106,8 @@ class DirectedSpread(OracleTopologySpread):
         key = constraint["topologyKey"]
         left = {domain: count for domain, count in counts.items() if domain not in self._left_out(constraint, counts)}
         ineligible = {domain for domain in self._excluded(key) if domain not in counts}
+        # An excluded domain must not make minDomains unreachable. So an excluded domain without an eligible node
+        # counts as present.
         needed, present = self._needed(constraint), len(counts)
         if isinstance(needed, set):
             present += len(ineligible & needed)
@@ -119,6 +122,7 @@ class DirectedSpread(OracleTopologySpread):
         """What minDomains asks for: the pod's own, else the directive's."""
         own, key = constraint.get("minDomains"), constraint["topologyKey"]
         least = self._directives.get(key, {}).get("minDomains")
+        # A pod's minDomains of 1 asks for nothing, so the directive may raise it.
         if own not in (None, 1) or least is None:
             return own or 1
         if least != "Declared":
@@ -195,7 +199,10 @@ class Outages:
                     takes[domain] = takes.get(domain, False) or takes_pods(node)
             known = {domain for of_key, domain in self._lost if of_key == key}
             for domain in known | takes.keys():
+                # `ended` is inf while the domain is lost. After the outage the times stay, because a decision may rest
+                # on an earlier state.
                 begun, ended = self._lost.get((key, domain), (inf, at))
+                # A domain whose last node was deleted is no domain any more, so its outage ends.
                 is_lost = not takes.get(domain, True)
                 if is_lost and ended != inf:
                     self._lost[key, domain], self._real[key, domain] = (at, inf), real
@@ -218,6 +225,8 @@ class Outages:
                 if self._real[key, domain] + after <= self._now and ended >= self._since
             }
             possible[key] = Known(begun)
+            # Sure: the outage had lasted long enough before the request began, and had not ended when the pod was
+            # decided.
             sure[key] = Known(
                 {domain for domain in begun if lost[domain][0] + after <= self._since and lost[domain][1] > self._until}
             )

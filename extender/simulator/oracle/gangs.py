@@ -136,6 +136,7 @@ class _Gang:
         alive = self.alive
         released = {uid: pod for uid, pod in alive.items() if not self.is_gated(pod)}
         waiting = (uid for uid in alive if uid not in released)
+        # Pods beyond the size of a group that grows are released one by one, and are not due together.
         missing = max(self.size - len(released), 0) if self.rules.grows else len(alive)
         return released | {uid: alive[uid] for uid, _ in zip(waiting, range(missing), strict=False)}
 
@@ -214,6 +215,7 @@ def _pinned(pod: JsonObject, rules: _Rules) -> str | None:
     for term in terms:
         clauses = [clause for clause in term.get("matchExpressions") or () if clause["key"] == rules.key]
         listed = [clause["values"] for clause in clauses if clause["operator"] == "In"]
+        # The release appends its requirement to each term, so the last one is its own.
         names |= {rules.domain_of(value) for value in listed[-1]} if listed else {None}
     return names.pop() if len(names) == 1 else None
 
@@ -225,6 +227,8 @@ class _Judge:
         self.found: list[GangViolation] = []
         self._shares = shares
         self._offering: dict[str, float] = {}  # by all nodes together
+        # The largest offer and not the present one: a share that was reserved rightly stays right when a node is
+        # deleted.
         self._offered: dict[str, float] = {}  # at most until now
         self.placed: dict[str, tuple[JsonObject, str]] = {}  # by UID: the pod and its node
         self._rules = rules
@@ -257,6 +261,8 @@ class _Judge:
         if gang is not None and gang.domain and node in self._nodes:
             self._judge_preference(gang, pod, node, at)
         open_ = [gang for gang in self._gangs.values() if gang.domain and node in self._domain_nodes(gang)]
+        # Room that was missing before is not this placement's fault, so only a change from none to some is a
+        # violation.
         before = {gang.name: self._missing(gang) for gang in open_}
         self.placed[uid] = pod, node
         for other_gang in open_:
@@ -351,6 +357,7 @@ class _Judge:
             for resource, amount in (_room_of(node) if node is not None else {}).items():
                 now = self._offering[resource] = self._offering.get(resource, 0.0) + sign * amount
                 self._offered[resource] = max(now, self._offered.get(resource, 0.0))
+        # Room was lost after the decision: the group may stay incomplete without a fault of the release.
         if old is not None and (stored is None or _room_of(old) != _room_of(self._nodes[name])):
             for gang in self._gangs.values():
                 if gang.domain and gang.rules.domain_of(labels_of(old).get(gang.rules.key)) == gang.domain:
@@ -403,6 +410,7 @@ class _Judge:
         shares, held = self._shares, self._with_room(gang, at)
         if shares is None:
             return
+        # A group that exceeds the share by itself is not judged: no waiting would help it.
         gang.is_large |= bool(_excess(shares, [held], self._offered))
         every = [self._with_room(other, at) for other in self._gangs.values() if other.namespace == gang.namespace]
         excess = "" if gang.is_large or gang.rules.lets_go else _excess(shares, every, self._offered)
@@ -433,6 +441,7 @@ class _Judge:
             if pod is None or uid in self.placed:
                 continue
             is_asked = _scheduler_of(pod) in self._schedulers
+            # A reservation that ends within the lag may have ended already for the extender.
             if at < since + (shares.reservation if is_asked else min(shares.reservation, shares.unasked)) - _LAG:
                 placed.append(pod)
         return placed
@@ -490,6 +499,7 @@ class _Judge:
                 for name, amount in _requests(pod).items():
                     free[node][name] = free[node].get(name, 0.0) - amount
         asked = _requests(example)
+        # By the scarcest resource of each node: 3 CPUs and 8 GiB hold three pods with 1 CPU and 2 GiB.
         return sum(
             max(0, int(min((left.get(name, 0.0) + _ROUNDING) / amount for name, amount in asked.items() if amount)))
             for left in free.values()

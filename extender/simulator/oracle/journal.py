@@ -128,6 +128,7 @@ class Journal:
                 if change.type == ADDED:
                     arrived[name] = change.at
                 elif change.stored.node and name in arrived:
+                    # Removed, so that a later change of the bound pod does not count again.
                     yield name.partition("/")[0], change.at - arrived.pop(name)
 
     def to_place(self) -> set[str]:
@@ -149,6 +150,7 @@ class Journal:
         for number, entry in enumerate(self.entries):
             if isinstance(entry, JournalDecision):
                 nodes[entry.uid] = entry.node
+                # A new decision means that the loop had given up the earlier one: that failure was real.
                 failed.pop(entry.uid, None)
             elif isinstance(entry, FailedBinding):
                 failed[entry.uid] = number
@@ -167,4 +169,5 @@ class Journal:
 
     def _note(self, store: Store, kind: ServedKind) -> Callable[[], None]:
         table = store.table(kind)
+        # Called once for each change, right after the table has appended it.
         return lambda: self.entries.append(StoreChange(kind, table.changes[-1]))

@@ -52,6 +52,8 @@ class PolicyOracle:
             if not _keeps_nodes(policy["spec"], pod, state.nodes[node]):
                 return _violated(policy, "node selector, node name or required node affinity")
             held = _with_pod_terms(policy["spec"], pod)
+            # `_with_pod_terms` returns the same object if the policy adds nothing: the pod's own terms are judged
+            # elsewhere.
             if held is not pod and check(held, node, state) != SUCCESS:
                 return _violated(policy, "required pod affinity, anti-affinity or spread")
         return SUCCESS
@@ -120,6 +122,7 @@ def _keeps_nodes(spec: JsonObject, pod: JsonObject, node: JsonObject) -> bool:
     """Whether the policy alone allows the node."""
     if spec.get("nodeName") and spec["nodeName"] != name_of(node):
         return False
+    # The spec of a policy has the fields of a pod's spec, so it can stand in its place.
     return matches_node_affinity({**pod, "spec": spec}, node)
 
 
@@ -170,5 +173,6 @@ def _append(owner: JsonObject, keys: Iterable[str] | None, operator: str, labels
         if key in labels:
             requirement = {"key": key, "operator": operator, "values": [labels[key]]}
             expressions = selector.setdefault("matchExpressions", [])
+            # The API server may have merged it already, when the pod was created.
             if requirement not in expressions:
                 expressions.append(requirement)

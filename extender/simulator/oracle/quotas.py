@@ -52,6 +52,7 @@ def is_in_scope(pod: JsonObject) -> bool:
 
 def quota_violations(journal: Journal, default: JsonObject, *, lag: float = 0.25) -> list[Violation]:
     """Every violation of a run, in the order of the journal. ``default``: the section `quota.default` of the settings."""
+    # Most runs have no quota. For them reading the journal again is saved.
     if not (journal.start.get(RESOURCE_QUOTAS) or default.get("action") == "Deny") and not any(
         isinstance(entry, Refusal) or (isinstance(entry, StoreChange) and entry.kind is RESOURCE_QUOTAS)
         for entry in journal.entries
@@ -103,7 +104,10 @@ class _Judge:
         # A new request for a pod ends its earlier assumption.
         self._failed.setdefault(home, {}).pop(entry.uid, None)
         counted = self._counted.setdefault(home, {})
+        # A pod that is requested again must not count against itself.
         others = len(counted.keys() - {entry.uid})
+        # The quota may have changed during the request. A decision is judged by the highest limit, a refusal by the
+        # lowest, so that each has the benefit of the doubt.
         limits = self._limits_since(home, since)
         if isinstance(entry, JournalDecision):
             self._waiting.pop(entry.uid, None)

@@ -47,6 +47,7 @@ from extender.simulator.oracle.journal import Entry, FailedBinding, Journal, Jou
 from extender.simulator.oracle.policies import PolicyOracle
 from extender.simulator.oracle.room import room_on
 
+# `check_beside` tries every subset: at most 127.
 _MOST_OVERLAPPING: Final = 7
 PROGRESS_EVERY: Final = 2000  # decisions; some seconds
 
@@ -98,6 +99,7 @@ def violations(
                 shown = entry.change.stored.read()
                 condition = condition_of(shown, "PodScheduled") or {}
                 if condition.get("status") == "False" and (uid := uid_of(shown)) in failed:
+                    # The condition has reached the API server, so from now on the extender can know of the failure.
                     failed[uid] = min(failed[uid][0], entry.change.at), failed[uid][1]
         elif isinstance(entry, FailedBinding):
             lost = replay.undo_decision(entry.uid)
@@ -107,6 +109,7 @@ def violations(
             since = felt(entry.requested_at) - lag
             # Changes older than the request and the lag had to be known; only newer ones may be missing.
             recent = [item for item in recent if felt(item.change.at) >= since]
+            # The request itself tells the extender that the earlier binding of this pod has failed.
             failed = {uid: failure for uid, failure in failed.items() if felt(failure[0]) >= since and uid != entry.uid}
             unbound = [binding for _, binding in failed.values()]
             replay.outages.ask(since, felt(entry.decided_at), entry.decided_at)
@@ -157,6 +160,7 @@ class JournalReplay:
         for kind, rows in journal.start.items():
             for stored in rows if kind is not RESOURCE_QUOTAS else ():
                 self._show(kind, stored, None)
+        # A domain that is lost at the start has been lost for ever: it is excluded without waiting for `after`.
         self.outages.recount(self.state, float("-inf"), float("-inf"))
 
     def is_relevant(self, entry: StoreChange) -> bool:

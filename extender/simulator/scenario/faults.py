@@ -239,6 +239,7 @@ class FaultInjector(Faults):
 
     def change(self, conditions: Iterable[Condition]) -> None:
         """Replaces the active faults. A connection that is half open stays so."""
+        # New counters and deadlines, also for a fault that was active before.
         self._active = [_Active(form) for form in conditions]
 
     async def before_answer(self, call: Call) -> None:
@@ -316,8 +317,10 @@ class FaultInjector(Faults):
     def _break(self, call: Call, lines: Sequence[bytes]) -> None:
         if self._draw(CutLine, call):
             whole = b"".join(lines)
+            # Of the last line at least one byte is sent and at least one is missing, so the client sees half a line.
             raise ConnectionCut(whole[: len(whole) - self._rng.randrange(1, len(lines[-1]))])
         if self._draw(EndWatch, call):
+            # After any number of whole lines: the client has to continue from the version of the last one.
             raise StreamEnd(b"".join(lines[: self._rng.randrange(len(lines) + 1)]))
         if error := self._draw(ErrorEvent, call):
             raise StreamEnd(b"".join(lines) + _error_line(error.code, "InternalError"))
@@ -328,6 +331,7 @@ class FaultInjector(Faults):
             form = active.form
             if not isinstance(form, kind) or any(getattr(form, name) != value for name, value in having.items()):
                 continue
+            # A number is drawn only for a fault that applies, so requests of other kinds do not change the sequence.
             if active.meets(call) and self._rng.random() < form.probability:
                 active.count += 1
                 self.injected[NAMES[kind]] += 1

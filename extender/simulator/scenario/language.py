@@ -372,6 +372,7 @@ def parse_scenario(document: object, *, short: bool = False) -> Play:
 
     ``short``: each `{full: A, short: B}` in it is B and not A.
     """
+    # `prepared` first: it turns the null of a bare `settle:` into a mapping, which would be dropped otherwise.
     cleaned = without_nulls(prepared(document, short=short))
     scenario = read_document(cleaned, Scenario, required=("apiVersion", "kind", "name", "steps"))
     problems: list[str] = []

@@ -76,6 +76,7 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
     begun = time.monotonic()
     for number, template in enumerate(drawn):
         if step.rate:
+            # By a fixed schedule: a creation that takes long delays no later one.
             await asyncio.sleep(max(0.0, begun + number / step.rate - time.monotonic()))
         elif number % _AT_ONCE == 0:
             await asyncio.sleep(0)
@@ -185,6 +186,7 @@ def scale_down(simulated: SimulatedCluster, step: ScaleDown) -> None:
             owned.setdefault(f"{namespace_of(pod)}/{owner}", []).append(pod)
     for pods in owned.values():
         beside = Counter(map(node_of, pods))
+        # Sorts are stable, so the least important criterion comes first: random, then the age, then the others.
         simulated.rng.shuffle(pods)
         pods.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
         pods.sort(key=lambda pod: (bool(node_of(pod)), _deletion_cost(pod), -beside[node_of(pod)]))
@@ -315,6 +317,7 @@ class Player:
             if step.title:
                 self._narrate(step.title)
             if not isinstance(step.action, Expect):
+                # An expectation changes nothing, so the cluster stays settled after it.
                 self._has_settled = isinstance(step.action, Settle)
             try:
                 await self._take(step, step.action)
@@ -325,6 +328,7 @@ class Player:
         """Waits until the scheduler is idle, unless the last step did; then stops it and checks the result."""
         if not self._has_settled:
             await self._settle(Settle(), "the end")
+        # Before the result is checked: a loop that goes on would change what is judged.
         await self.simulated.stop_scheduling()
         seconds = time.monotonic() - self._begun
         return make_report(self.simulated, self.failures, seconds, peak_megabytes(), self._narrate)
@@ -394,6 +398,7 @@ class Player:
                     self.simulated.clock.jump(fault.by)
 
     async def _settle(self, action: Settle, path: str) -> None:
+        # Pods that still arrive in the background would end the calm.
         while self._arrivals:
             await self._arrivals.pop()
         if not await self.simulated.settle(within=action.timeout, calm=action.calm):

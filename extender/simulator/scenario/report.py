@@ -231,6 +231,7 @@ def _cost(simulated: SimulatedCluster, resident: float) -> Cost:
     comparison = simulated.play.scenario.comparison
     answers = simulated.loop.answers
     waits = list(simulated.loop.journal.waits())
+    # From the run and not from the cluster, because a namespace may have been deleted meanwhile.
     homes = sorted({answer.namespace for answer in answers} | {namespace for namespace, _ in waits})
     left_out = set(chosen(comparison.without, homes)) if comparison else set()
     counted = [answer for answer in answers if answer.namespace not in left_out]
@@ -257,6 +258,7 @@ def _overtaken(simulated: SimulatedCluster, others: set[str]) -> Counter[str]:
 
 def _share(ordered: Sequence[float], percent: int) -> float:
     """The percentile of ordered values; 0 if there are none."""
+    # Without interpolation: the 99th percentile of 50 values is the largest.
     return ordered[len(ordered) * percent // 100] if ordered else 0.0
 
 

@@ -60,6 +60,8 @@ class Controllers:
         for change in changes:
             pod = change.stored.read()
             kind, uid = controller_of(pod), uid_of(pod)
+            # A ReplicaSet replaces a pod as soon as it is terminating. A StatefulSet needs the name again, so it waits
+            # for the deletion.
             is_due = change.type == DELETED or (kind == "ReplicaSet" and is_terminating(pod))
             if kind and is_due and uid not in self._replaced:
                 self._replaced.add(uid)
@@ -97,6 +99,7 @@ class JumpingClock:
     def jump(self, seconds: float) -> None:
         """Advances the clock, and wakes every sleep that ends before the new time."""
         self._ahead += seconds
+        # The old event wakes the present sleepers, who then wait for the new one if their time has not come.
         jumped, self._jumped = self._jumped, asyncio.Event()
         jumped.set()
 
@@ -187,6 +190,8 @@ class SimulatedCluster:
                 *(loop.settle(within=max(until - time.monotonic(), 0.0), calm=calm) for loop in self._loops)
             )
         ):
+            # While one loop was awaited, a binding or a deletion may have woken another. So all are looked at once
+            # more, without an await.
             if not self.api.pods.is_ending and not any(loop.is_busy for loop in self._loops):
                 return True
         return False
@@ -245,6 +250,7 @@ class SimulatedCluster:
         """Stops the loops; their results can still be read. Raises the error that ended one earlier, if there is one."""
         await self.controllers.stop()
         for loop in self._loops:
+            # Called once more when the block ends: a loop that is stopped has raised its error already.
             if loop.is_running:
                 await loop.stop()
         for preemption in self._preemptions:

@@ -139,11 +139,13 @@ def make_object(example: JsonObject, namespace: str, number: int) -> JsonObject:
 def metadata_of_replacement(pod: JsonObject, name: str) -> JsonObject:
     """The metadata of a pod of the same template: without what the API server and the extender have set."""
     annotations = {k: v for k, v in (pod["metadata"].get("annotations") or {}).items() if not k.startswith(_OURS)}
+    # Binding has copied zone and region of the node to the pod, and the replacement may land elsewhere.
     labels = {key: value for key, value in labels_of(pod).items() if not key.startswith("topology.")}
     return {"name": name, "namespace": namespace_of(pod), "labels": labels, "annotations": annotations}
 
 
 def _numbered(part: JsonObject | dict[str, str], number: int, variants: int) -> JsonObject:
+    # Replaced in the text, so that placeholders work in keys, names and nested values alike.
     text = json.dumps(part)
     filled: JsonObject = json.loads(text.replace("{i}", str(number)).replace("{v}", str(number % variants)))
     return _repeated(filled) if _REPEAT in text else filled

@@ -78,6 +78,7 @@ class ExtenderClient:
             answer = await self._send(self.entry.prioritize_verb, self._arguments(pod, nodes))
             entries = [_fields(entry) for entry in answer or []]
             scale = self.entry.weight * _POINTS
+            # The weight is applied here, as in kube-scheduler: an extender does not know its own.
             return {str(entry.get("host", "")): int(entry.get("score", 0)) * scale for entry in entries}
         except (ExtenderError, TypeError, ValueError):
             return {}

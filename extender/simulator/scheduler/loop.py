@@ -161,6 +161,7 @@ class SchedulingLoop:
             for stored in table.latest():
                 self._take(kind, ServedChange("ADDED", stored, None, b"", 0.0))
             self._positions[kind] = table.end
+        # No await since the objects were read, so no change is missed.
         self._stops = [table.listen(self._wake.set) for _, table in self._tables]
         connector = aiohttp.TCPConnector(limit=0)  # one connection for each binding under way
         self._session = aiohttp.ClientSession(connector=connector)
@@ -215,6 +216,7 @@ class SchedulingLoop:
         # One pod at a time, as in kube-scheduler: the decision about a pod is assumed before the next pod is taken. Changes of
         # the store are applied only between two pods, so that a decision sees one state.
         while True:
+            # Cleared before the changes are read, so that a change that comes afterwards ends the next sleep at once.
             self._wake.clear()
             due = self._catch_up()
             queued = self.queue.pop(time.monotonic())
@@ -415,6 +417,7 @@ class SchedulingLoop:
             return
         self.messages[queued.uid] = message
         if nomination is not None:
+            # At once and not by the watch: the next decision must already keep the node free for this pod.
             self.cache.nominate(queued.uid, nomination, claim_of(queued.pod))
         patch = self._writer.rejection_patch(queued.pod, reason, message, nomination)
         if patch is not None:

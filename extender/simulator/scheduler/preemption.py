@@ -141,6 +141,8 @@ class PostFilter:
         self, fit: Fit, state: CachedNode, lower: list[JsonObject]
     ) -> tuple[Candidate, list[JsonObject]] | None:
         """The victims on one node, most important first; None if the pod does not fit even without all of them."""
+        # The dry run changes the cache itself, and restores it before it returns. No await lies between, so no
+        # decision sees it.
         claims = {uid_of(victim): state.claims[uid_of(victim)] for victim in lower}
         for uid in claims:
             state.release(uid)
@@ -163,6 +165,7 @@ class PostFilter:
         return Candidate(state.name, tuple(map(_victim, victims)), broken), victims
 
     def _violating(self, pods: Iterable[JsonObject]) -> set[str]:
+        # Counted down anew for each node, because only one of the dry runs will come true.
         left: dict[str, int] = {}
         violating: set[str] = set()
         for pod in pods:
@@ -210,6 +213,7 @@ class PostFilter:
 
     async def _remove(self, pod: JsonObject, node: str, victims: list[JsonObject]) -> None:
         writer = VictimWriter(self._http(), self._api_url)
+        # Until the deletions are sent the pod may be tried again, and must not choose more victims.
         self._preempting.add(uid_of(pod))
         try:
             lower = [
@@ -257,6 +261,7 @@ def _priority(pod: JsonObject) -> int:
 
 
 def _start(pod: JsonObject) -> str:
+    # A pod that has not started counts as the youngest.
     return str((pod.get("status") or {}).get("startTime") or "9999")
 
 

@@ -169,6 +169,7 @@ class SchedulingQueue:
 
     def _requeue(self, queued: QueuedPod, now: float) -> None:
         del self.waiting[queued.uid]
+        # The back-off counts from the rejection: a pod that has waited longer than that is active at once.
         if queued.since + self._backoff_of(queued) > now:
             self._back_off(queued, now)
         else:
@@ -177,6 +178,7 @@ class SchedulingQueue:
     def _activate(self, queued: QueuedPod, now: float) -> None:
         queued.since = queued.active_since = now
         ticket = self._ticket(queued)
+        # By priority, then by the time of becoming active; the ticket is unique, so pods are never compared.
         heapq.heappush(self._active, (-queued.priority, now, ticket, queued))
 
     def _back_off(self, queued: QueuedPod, now: float) -> None:
@@ -206,5 +208,6 @@ class SchedulingQueue:
         return self._place.get(queued.uid) == ticket and self.pods.get(queued.uid) is queued
 
     def _backoff_of(self, queued: QueuedPod) -> float:
+        # 1, 2, 4, 8, 10 seconds by default. The power is bounded, because a pod may be tried thousands of times.
         doublings = max(0, queued.attempts - 1)
         return float(min(self._first_backoff * 2 ** min(doublings, 10), self._longest_backoff))
