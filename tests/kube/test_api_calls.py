@@ -26,12 +26,12 @@ from extender.kube.errors import (
     Unreachable,
     error_of,
 )
-from extender.kube.session import open_session
+from extender.kube.session import Connection, open_session
 from extender.kube.writer import PolicyObjects, ReleaseObjects, WebhookObjects, Writer
 from extender.model.group_placements import PlacementStatus
 from extender.model.policies import PolicyKey
 from extender.model.release import GroupKey
-from extender.wire.api_calls import API_CALLS, ENDPOINT, MUTATING_WEBHOOKS, SECRET, VALIDATING_WEBHOOKS, ApiCall
+from extender.wire.api_calls import API_CALLS, ENDPOINT, MUTATING_WEBHOOKS, SECRET, VALIDATING_WEBHOOKS
 from extender.wire.objects.kinds import GROUP_PLACEMENTS
 from extender.wire.policies.group_placements import undecided_body
 from tests.fakes import FakeClock
@@ -48,103 +48,90 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 OBJECT = {"metadata": {"namespace": "kube-system", "name": "tls"}}
 WEBHOOKS = {"metadata": {"name": "ours"}}
 POLICIES = "/apis/placement.extender.dev/v1alpha1"
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices"
-
-Call = Callable[[Writer], Awaitable[object]]
-WebhookCall = Callable[[WebhookObjects], Awaitable[object]]
-
-CALLS: dict[str, tuple[str, Call]] = {
-    "nominate": (f"{POD_PATH}/status", lambda w: w.nominate(POD, "node-a")),
-    "set_condition": (
-        f"{POD_PATH}/status",
-        lambda w: w.set_condition(POD, PodCondition("DisruptionTarget", "True", "Why", "", NOON)),
-    ),
-    "annotate": (POD_PATH, lambda w: w.annotate(POD, "key", "value")),
-    "set_deletion_cost": (POD_PATH, lambda w: w.set_deletion_cost(POD, "-1")),
-    "uid_of": (POD_PATH, lambda w: w.uid_of(POD)),
-    "evict": (f"{POD_PATH}/eviction", lambda w: w.evict(POD)),
-    "delete": (POD_PATH, lambda w: w.delete(POD)),
-    "create_event": (
-        "/apis/events.k8s.io/v1/namespaces/default/events",
-        lambda w: w.create_event(ObjectEvent(POD, "Normal", "Why", "What", "note", NOON)),
-    ),
-    "bind": (f"{POD_PATH}/binding", lambda w: w.bind(POD, "node-a")),
-    "node_of": (POD_PATH, lambda w: w.node_of(POD)),
-    "create_lease": (LEASES, lambda w: w.create_lease(LEASE)),
-    "get_lease": (f"{LEASES}/extender", lambda w: w.get_lease("kube-system", "extender")),
-    "update_lease": (f"{LEASES}/extender", lambda w: w.update_lease(LEASE)),
-}
-
-WEBHOOK_CALLS: dict[str, tuple[str, WebhookCall]] = {
-    "get_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.get(SECRET, "kube-system", "tls")),
-    "update_secret": ("/api/v1/namespaces/kube-system/secrets/tls", lambda o: o.update(SECRET, OBJECT)),
-    "get_endpoint": (f"{SLICES}/one", lambda o: o.get(ENDPOINT, "kube-system", "one")),
-    "create_endpoint": (SLICES, lambda o: o.create(ENDPOINT, OBJECT)),
-    "update_endpoint": (f"{SLICES}/tls", lambda o: o.update(ENDPOINT, OBJECT)),
-    "delete_endpoint": (f"{SLICES}/one", lambda o: o.delete_endpoint("kube-system", "one")),
-    "create_secret": ("/api/v1/namespaces/kube-system/secrets", lambda o: o.create(SECRET, OBJECT)),
-    "create_mutating_webhooks": (
-        f"{ADMISSION}/mutatingwebhookconfigurations",
-        lambda o: o.create(MUTATING_WEBHOOKS, WEBHOOKS),
-    ),
-    "create_validating_webhooks": (
-        f"{ADMISSION}/validatingwebhookconfigurations",
-        lambda o: o.create(VALIDATING_WEBHOOKS, WEBHOOKS),
-    ),
-    "get_mutating_webhooks": (
-        f"{ADMISSION}/mutatingwebhookconfigurations/ours",
-        lambda o: o.get(MUTATING_WEBHOOKS, None, "ours"),
-    ),
-    "update_mutating_webhooks": (
-        f"{ADMISSION}/mutatingwebhookconfigurations/ours",
-        lambda o: o.update(MUTATING_WEBHOOKS, WEBHOOKS),
-    ),
-    "get_validating_webhooks": (
-        f"{ADMISSION}/validatingwebhookconfigurations/ours",
-        lambda o: o.get(VALIDATING_WEBHOOKS, None, "ours"),
-    ),
-    "update_validating_webhooks": (
-        f"{ADMISSION}/validatingwebhookconfigurations/ours",
-        lambda o: o.update(VALIDATING_WEBHOOKS, WEBHOOKS),
-    ),
-}
-
 
 NAMESPACED = PolicyKey("placement.extender.dev", "default", "one")
 CLUSTER_WIDE = NAMESPACED._replace(namespace="")
-POLICY_CALLS: dict[str, tuple[str, Callable[[PolicyObjects], Awaitable[object]]]] = {
-    "get_policy": (f"{POLICIES}/namespaces/default/podschedulingpolicies/one", lambda o: o.get_policy(NAMESPACED)),
+PLACEMENT_BODY = undecided_body(GroupKey("default", "PodSchedulingPolicy/default/gang", "job-1"), "a.example/gate", 2)
+PLACEMENT = GROUP_PLACEMENTS.decode_object(orjson.dumps(PLACEMENT_BODY))
+PLACEMENTS = f"{POLICIES}/namespaces/default/groupplacements"
+
+
+class Clients:
+    """Each client that makes calls of the table, and the names of the calls that they observed."""
+
+    def __init__(self, calls: Connection) -> None:
+        self.observed: list[str] = []
+        self.pods = Writer(calls, "extender", "one", observe=self._observe)
+        self.policies = PolicyObjects(calls, "extender", "one", observe=self._observe)
+        self.release = ReleaseObjects(calls, observe=self._observe)
+        self.objects = WebhookObjects(calls, observe=self._observe)
+
+    def _observe(self, name: str, *_: object) -> None:
+        self.observed.append(name)
+
+
+CALLS: dict[str, tuple[str, Callable[[Clients], Awaitable[object]]]] = {
+    "nominate": (f"{POD_PATH}/status", lambda c: c.pods.nominate(POD, "node-a")),
+    "set_condition": (
+        f"{POD_PATH}/status",
+        lambda c: c.pods.set_condition(POD, PodCondition("DisruptionTarget", "True", "Why", "", NOON)),
+    ),
+    "annotate": (POD_PATH, lambda c: c.pods.annotate(POD, "key", "value")),
+    "set_deletion_cost": (POD_PATH, lambda c: c.pods.set_deletion_cost(POD, "-1")),
+    "uid_of": (POD_PATH, lambda c: c.pods.uid_of(POD)),
+    "evict": (f"{POD_PATH}/eviction", lambda c: c.pods.evict(POD)),
+    "delete": (POD_PATH, lambda c: c.pods.delete(POD)),
+    "create_event": (
+        "/apis/events.k8s.io/v1/namespaces/default/events",
+        lambda c: c.pods.create_event(ObjectEvent(POD, "Normal", "Why", "What", "note", NOON)),
+    ),
+    "bind": (f"{POD_PATH}/binding", lambda c: c.pods.bind(POD, "node-a")),
+    "node_of": (POD_PATH, lambda c: c.pods.node_of(POD)),
+    "create_lease": (LEASES, lambda c: c.pods.create_lease(LEASE)),
+    "get_lease": (f"{LEASES}/extender", lambda c: c.pods.get_lease("kube-system", "extender")),
+    "update_lease": (f"{LEASES}/extender", lambda c: c.pods.update_lease(LEASE)),
+    "get_secret": (f"{SECRETS}/tls", lambda c: c.objects.get(SECRET, "kube-system", "tls")),
+    "update_secret": (f"{SECRETS}/tls", lambda c: c.objects.update(SECRET, OBJECT)),
+    "get_endpoint": (f"{SLICES}/one", lambda c: c.objects.get(ENDPOINT, "kube-system", "one")),
+    "create_endpoint": (SLICES, lambda c: c.objects.create(ENDPOINT, OBJECT)),
+    "update_endpoint": (f"{SLICES}/tls", lambda c: c.objects.update(ENDPOINT, OBJECT)),
+    "delete_endpoint": (f"{SLICES}/one", lambda c: c.objects.delete_endpoint("kube-system", "one")),
+    "create_secret": (SECRETS, lambda c: c.objects.create(SECRET, OBJECT)),
+    "create_mutating_webhooks": (MUTATING, lambda c: c.objects.create(MUTATING_WEBHOOKS, WEBHOOKS)),
+    "create_validating_webhooks": (VALIDATING, lambda c: c.objects.create(VALIDATING_WEBHOOKS, WEBHOOKS)),
+    "get_mutating_webhooks": (f"{MUTATING}/ours", lambda c: c.objects.get(MUTATING_WEBHOOKS, None, "ours")),
+    "update_mutating_webhooks": (f"{MUTATING}/ours", lambda c: c.objects.update(MUTATING_WEBHOOKS, WEBHOOKS)),
+    "get_validating_webhooks": (f"{VALIDATING}/ours", lambda c: c.objects.get(VALIDATING_WEBHOOKS, None, "ours")),
+    "update_validating_webhooks": (f"{VALIDATING}/ours", lambda c: c.objects.update(VALIDATING_WEBHOOKS, WEBHOOKS)),
+    "get_policy": (
+        f"{POLICIES}/namespaces/default/podschedulingpolicies/one",
+        lambda c: c.policies.get_policy(NAMESPACED),
+    ),
     "get_cluster_policy": (
         f"{POLICIES}/clusterpodschedulingpolicies/one",
-        lambda o: o.get_policy(CLUSTER_WIDE),
+        lambda c: c.policies.get_policy(CLUSTER_WIDE),
     ),
     "patch_policy_status": (
         f"{POLICIES}/namespaces/default/podschedulingpolicies/one/status",
-        lambda o: o.patch_policy_status(NAMESPACED, "uid", {}),
+        lambda c: c.policies.patch_policy_status(NAMESPACED, "uid", {}),
     ),
     "patch_cluster_policy_status": (
         f"{POLICIES}/clusterpodschedulingpolicies/one/status",
-        lambda o: o.patch_policy_status(CLUSTER_WIDE, "uid", {}),
+        lambda c: c.policies.patch_policy_status(CLUSTER_WIDE, "uid", {}),
     ),
-}
-
-PLACEMENT_BODY = undecided_body(GroupKey("default", "PodSchedulingPolicy/default/gang", "job-1"), "a.example/gate", 2)
-PLACEMENT = GROUP_PLACEMENTS.decode_object(orjson.dumps(PLACEMENT_BODY))
-PLACEMENT_PATH = f"{POLICIES}/namespaces/default/groupplacements/{PLACEMENT.name}"
-RELEASE_CALLS: dict[str, tuple[str, Callable[[ReleaseObjects], Awaitable[object]]]] = {
-    "get_pod": (POD_PATH, lambda o: o.get_pod(POD)),
-    "release_pod": (POD_PATH, lambda o: o.release_pod(POD, {"metadata": {"uid": POD.uid}})),
-    "get_placement": (PLACEMENT_PATH, lambda o: o.get_placement("default", PLACEMENT.name)),
-    "create_placement": (
-        f"{POLICIES}/namespaces/default/groupplacements",
-        lambda o: o.create_placement(PLACEMENT_BODY),
-    ),
-    "update_placement": (PLACEMENT_PATH, lambda o: o.update_placement(PLACEMENT_BODY)),
-    "delete_placement": (PLACEMENT_PATH, lambda o: o.delete_placement(PLACEMENT)),
+    "get_pod": (POD_PATH, lambda c: c.release.get_pod(POD)),
+    "release_pod": (POD_PATH, lambda c: c.release.release_pod(POD, {"metadata": {"uid": POD.uid}})),
+    "get_placement": (f"{PLACEMENTS}/{PLACEMENT.name}", lambda c: c.release.get_placement("default", PLACEMENT.name)),
+    "create_placement": (PLACEMENTS, lambda c: c.release.create_placement(PLACEMENT_BODY)),
+    "update_placement": (f"{PLACEMENTS}/{PLACEMENT.name}", lambda c: c.release.update_placement(PLACEMENT_BODY)),
+    "delete_placement": (f"{PLACEMENTS}/{PLACEMENT.name}", lambda c: c.release.delete_placement(PLACEMENT)),
     "patch_placement_status": (
-        f"{PLACEMENT_PATH}/status",
-        lambda o: o.patch_placement_status(PLACEMENT, PlacementStatus(), NOON),
+        f"{PLACEMENTS}/{PLACEMENT.name}/status",
+        lambda c: c.release.patch_placement_status(PLACEMENT, PlacementStatus(), NOON),
     ),
 }
 
@@ -163,37 +150,23 @@ def methods_of(kind: type) -> set[str]:
 
 
 def test_each_method_has_its_row() -> None:
-    assert methods_of(Writer) == set(CALLS)
+    assert {call.name for call in API_CALLS} == set(CALLS)
+    assert len(API_CALLS) == len(CALLS)
+    assert methods_of(Writer) | methods_of(ReleaseObjects) | methods_of(PolicyObjects) <= set(CALLS)
     assert methods_of(WebhookObjects) == {"get", "update", "create", "delete_endpoint"}
-    assert sorted(call.name for call in API_CALLS) == sorted(
-        {**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS, **RELEASE_CALLS}
-    )
-    assert methods_of(ReleaseObjects) == set(RELEASE_CALLS)
-    by_the_row_of_pods = {"create_event"}
-    assert methods_of(PolicyObjects) - by_the_row_of_pods == {name for name in POLICY_CALLS if "cluster" not in name}
 
 
-@pytest.mark.parametrize("row", API_CALLS, ids=[call.name for call in API_CALLS])
-async def test_a_call_makes_the_request_that_its_row_declares(api: ScriptedApi, row: ApiCall) -> None:
-    path = {**CALLS, **WEBHOOK_CALLS, **POLICY_CALLS, **RELEASE_CALLS}[row.name][0]
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_call_makes_the_request_that_its_row_declares(api: ScriptedApi, name: str) -> None:
+    (row,) = (call for call in API_CALLS if call.name == name)
+    path, call = CALLS[name]
     api.script(path, body('{"metadata": {"name": "web", "uid": "uid-web"}, "spec": {}}'))
-    names: list[str] = []
-
-    def observe(name: str, *_: object) -> None:
-        names.append(name)
-
     async with open_session(Access(host=api.url), FakeClock()) as session:
-        if row.name in CALLS:
-            await CALLS[row.name][1](Writer(session.writes, "extender", "one", observe=observe))
-        elif row.name in POLICY_CALLS:
-            await POLICY_CALLS[row.name][1](PolicyObjects(session.writes, "extender", "one", observe=observe))
-        elif row.name in RELEASE_CALLS:
-            await RELEASE_CALLS[row.name][1](ReleaseObjects(session.writes, observe=observe))
-        else:
-            await WEBHOOK_CALLS[row.name][1](WebhookObjects(session.writes, observe=observe))
+        clients = Clients(session.writes)
+        await call(clients)
     (seen,) = api.requests
     assert declared(seen) == (row.group, row.resource, row.subresource, METHODS[row.verb])
-    assert names == ([] if row.name == "uid_of" else [row.name])
+    assert clients.observed == ([] if name == "uid_of" else [name])
 
 
 # -- The map from answers and exceptions to our few errors -------------------------------------------------------------

@@ -11,7 +11,6 @@ import pytest
 
 from extender.index.cluster import ClusterIndex
 from extender.model.preemption import Candidate, Victim
-from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.simulator.oracle.brute_force import feasible
 from extender.verbs.preempt import decide_preemption
@@ -30,7 +29,7 @@ from extender.wire.extender_v1 import (
 )
 from extender.wire.manifests import decode_manifest
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, Kind, decode_page
-from tests.builders import CONTAINER, PREFERRED, REQUIRED, Json, asking, node_json, pod_json, settings
+from tests.builders import CONTAINER, PREFERRED, REQUIRED, Json, asking, index_of, node_json, pod_json, settings
 from tests.deciding import filter_nodes
 from tests.wire.scheduler_side import read_filter, read_preemption, read_priorities
 
@@ -112,75 +111,104 @@ def test_a_field_of_the_wrong_type_in_the_pod_is_named_by_its_path(
     assert str(caught.value) == f"{path}: {caught.value.problem}"
 
 
-@pytest.mark.parametrize(
-    ("body", "path"),
-    [
-        pytest.param({"Pod": 5}, "Pod", id="a pod of a number"),
-        pytest.param({"Pod": None}, "Pod", id="a null pod"),
-        pytest.param({}, "Pod", id="no pod"),
-        pytest.param({"Pod": NAMED, "NodeNames": "a"}, "NodeNames", id="names as text"),
-        pytest.param({"Pod": NAMED, "NodeNames": ["a", 5]}, "NodeNames[1]", id="a name of a number"),
-        pytest.param({"Pod": NAMED, "Nodes": []}, "Nodes", id="nodes as a list"),
-        pytest.param({"Pod": NAMED, "Nodes": {"items": [NAMED, 5]}}, "Nodes.items[1]", id="a node of a number"),
-        pytest.param(
-            {"Pod": NAMED, "Nodes": {"items": [NAMED, {"spec": {"taints": 5}}]}},
-            "Nodes.items[1].spec.taints",
-            id="taints of a number",
-        ),
-        pytest.param(
-            {"Pod": NAMED, "Nodes": {"items": [{"metadata": {"labels": {"a": 1}}}]}},
-            "Nodes.items[0].metadata.labels[...]",
-            id="a node's label of a number",
-        ),
-        pytest.param({"Pod": NAMED, "NodeNames": {"a": 1}}, "NodeNames", id="names as an object"),
-        pytest.param({"pod": NAMED, "nodenames": 5}, "NodeNames", id="lower case names of a number"),
-    ],
-)
-def test_a_filter_body_of_the_wrong_type_is_named_by_its_path(body: Json, path: str) -> None:
+FAULTS: dict[str, tuple[Callable[[bytes], object], Json, str]] = {
+    "a pod of a number": (decode_args, {"Pod": 5}, "Pod"),
+    "a null pod": (decode_args, {"Pod": None}, "Pod"),
+    "no pod": (decode_args, {}, "Pod"),
+    "names as text": (decode_args, {"Pod": NAMED, "NodeNames": "a"}, "NodeNames"),
+    "names as an object": (decode_args, {"Pod": NAMED, "NodeNames": {"a": 1}}, "NodeNames"),
+    "a name of a number": (decode_args, {"Pod": NAMED, "NodeNames": ["a", 5]}, "NodeNames[1]"),
+    "lower case names of a number": (decode_args, {"pod": NAMED, "nodenames": 5}, "NodeNames"),
+    "nodes as a list": (decode_args, {"Pod": NAMED, "Nodes": []}, "Nodes"),
+    "a node of a number": (decode_args, {"Pod": NAMED, "Nodes": {"items": [NAMED, 5]}}, "Nodes.items[1]"),
+    "taints of a number": (
+        decode_args,
+        {"Pod": NAMED, "Nodes": {"items": [NAMED, {"spec": {"taints": 5}}]}},
+        "Nodes.items[1].spec.taints",
+    ),
+    "a node's label of a number": (
+        decode_args,
+        {"Pod": NAMED, "Nodes": {"items": [{"metadata": {"labels": {"a": 1}}}]}},
+        "Nodes.items[0].metadata.labels[...]",
+    ),
+    "victims as a list": (decode_preemption_args, {"Pod": NAMED, "NodeNameToVictims": []}, "NodeNameToVictims"),
+    "a UID of a number": (
+        decode_preemption_args,
+        {"Pod": NAMED, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": 5}]}}},
+        "NodeNameToMetaVictims[...].Pods[0].UID",
+    ),
+    "labels of a victim": (
+        decode_preemption_args,
+        {"Pod": NAMED, "NodeNameToVictims": {"a": {"Pods": [{"metadata": {"labels": 5}}]}}},
+        "NodeNameToVictims.a.Pods.metadata.labels",
+    ),
+    "violations as text": (
+        decode_preemption_args,
+        {"Pod": NAMED, "NodeNameToVictims": {"a": {"NumPDBViolations": "1"}}},
+        "NodeNameToVictims[...].NumPDBViolations",
+    ),
+    "violations beyond 64 bits": (
+        decode_preemption_args,
+        {"Pod": {}, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 2**63}}},
+        "NodeNameToMetaVictims[...].NumPDBViolations",
+    ),
+    "violations below zero": (
+        decode_preemption_args,
+        {"Pod": {}, "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": -1}}},
+        "NodeNameToMetaVictims[...].NumPDBViolations",
+    ),
+    "a binding without its UID": (decode_binding_args, {"PodNamespace": "a", "PodName": "b", "Node": "c"}, "PodUID"),
+    "an event's pod": (
+        PODS.decode_event,
+        {"type": "ADDED", "object": {"spec": {"priority": ""}}},
+        "object.spec.priority",
+    ),
+    "an event without a type": (NODES.decode_event, {"object": {}}, "type"),
+    "a bookmark of a number": (NODES.decode_event, {"type": "BOOKMARK", "object": 5}, ""),
+    "a page of a number": (decode_page, {"items": 5, "metadata": {}}, "items"),
+    "a page without metadata": (decode_page, {"items": []}, "metadata"),
+    "metadata of a number": (NODES.decode_object, {"metadata": 5}, "metadata"),
+    "a quantity of a node": (NODES.decode_object, node_json(allocatable={"cpu": "?"}), "status.allocatable"),
+    "a selector": (
+        REPLICA_SETS.decode_object,
+        {"spec": {"selector": {"matchLabels": 5}}},
+        "spec.selector.matchLabels",
+    ),
+}
+
+
+@pytest.mark.parametrize(("decode", "body", "path"), FAULTS.values(), ids=FAULTS)
+def test_a_body_of_the_wrong_type_is_named_by_its_path(
+    decode: Callable[[bytes], object], body: Json, path: str
+) -> None:
     with pytest.raises(WireError) as caught:
-        decode_args(orjson.dumps(body))
+        decode(orjson.dumps(body))
     assert caught.value.path == path
 
 
 @pytest.mark.parametrize(
-    ("body", "path"),
+    ("decode", "body", "text"),
     [
-        pytest.param({"NodeNameToVictims": []}, "NodeNameToVictims", id="victims as a list"),
-        pytest.param(
-            {"NodeNameToMetaVictims": {"a": {"Pods": [{"UID": 5}]}}},
-            "NodeNameToMetaVictims[...].Pods[0].UID",
-            id="a UID of a number",
-        ),
-        pytest.param(
-            {"NodeNameToVictims": {"a": {"Pods": [{"metadata": {"labels": 5}}]}}},
-            "NodeNameToVictims.a.Pods.metadata.labels",
-            id="labels of a victim",
-        ),
-        pytest.param(
-            {"NodeNameToVictims": {"a": {"NumPDBViolations": "1"}}},
-            "NodeNameToVictims[...].NumPDBViolations",
-            id="violations as text",
-        ),
+        (decode_args, b'{"Pod":{},"NodeNames":["\xff"],"Nodes":null}', r"NodeNames: is not UTF-8$"),
+        (decode_args, b'{"Pod":{},"NodeNames":[]}x', r"JSON is malformed: trailing characters"),
+        (decode_args, b'{"Pod":{"spec":{"priority":"x"}}}', r"Pod.spec.priority: expected int \| null, got str$"),
+        (decode_binding_args, b'{"PodNamespace":"a","PodName":"b","Node":"c"}', r"PodUID: is missing$"),
+        (NODES.decode_object, b'{"metadata":{"name":"\xff"}}', ""),
+        (NODES.decode_event, b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}', ""),
+    ],
+    ids=[
+        "a name that is no UTF-8",
+        "JSON",
+        "a type",
+        "a missing field",
+        "an object that is no UTF-8",
+        "an event of it",
     ],
 )
-def test_a_preempt_body_of_the_wrong_type_is_named_by_its_path(body: Json, path: str) -> None:
-    with pytest.raises(WireError) as caught:
-        decode_preemption_args(orjson.dumps({"Pod": NAMED, **body}))
-    assert caught.value.path == path
-
-
-@pytest.mark.parametrize("violations", [b"9223372036854775808", b"-1"])
-def test_a_number_of_violations_out_of_range_is_named_by_its_path(violations: bytes) -> None:
-    pods = b'"Pods":[{"UID":"u"}],"NumPDBViolations":' + violations
-    with pytest.raises(WireError) as caught:
-        decode_preemption_args(b'{"Pod":{},"NodeNameToMetaVictims":{"a":{' + pods + b"}}}")
-    assert caught.value.path == "NodeNameToMetaVictims[...].NumPDBViolations"
-
-
-def test_a_bind_body_without_a_field_is_an_error_with_the_field() -> None:
-    with pytest.raises(WireError, match=r"^PodUID: is missing$") as caught:
-        decode_binding_args(b'{"PodNamespace":"a","PodName":"b","Node":"c"}')
-    assert caught.value.path == "PodUID"
+def test_a_problem_reads_as_the_end_of_a_sentence(decode: Callable[[bytes], object], body: bytes, text: str) -> None:
+    with pytest.raises(WireError, match=f"^{text}") as caught:
+        decode(body)
+    assert text or not caught.value.path
 
 
 @pytest.mark.parametrize(
@@ -205,53 +233,6 @@ def test_a_bind_body_without_a_field_is_an_error_with_the_field() -> None:
 def test_what_is_no_json_object_is_a_wire_error_and_no_other(decode: Callable[[bytes], object], body: bytes) -> None:
     with pytest.raises(WireError):
         decode(body)
-
-
-def test_a_name_that_is_no_utf8_is_a_wire_error() -> None:
-    with pytest.raises(WireError, match=r"^NodeNames: is not UTF-8$"):
-        decode_args(b'{"Pod":{},"NodeNames":["\xff"],"Nodes":null}')
-
-
-def test_a_problem_reads_as_the_end_of_a_sentence() -> None:
-    with pytest.raises(WireError, match=r"^JSON is malformed: trailing characters"):
-        decode_args(b'{"Pod":{},"NodeNames":[]}x')
-    with pytest.raises(WireError, match=r"^Pod.spec.priority: expected int \| null, got str$"):
-        decode_args(b'{"Pod":{"spec":{"priority":"x"}}}')
-
-
-@pytest.mark.parametrize(
-    ("read", "path"),
-    [
-        pytest.param(
-            lambda: PODS.decode_event(b'{"type":"ADDED","object":{"spec":{"priority":""}}}'),
-            "object.spec.priority",
-            id="event",
-        ),
-        pytest.param(lambda: decode_page(b'{"items":5,"metadata":{}}'), "items", id="items"),
-        pytest.param(lambda: decode_page(b'{"items":[]}'), "metadata", id="page without metadata"),
-        pytest.param(lambda: NODES.decode_object(b'{"metadata":5}'), "metadata", id="object"),
-        pytest.param(lambda: NODES.decode_object(b'{"metadata":{"name":"\xff"}}'), "", id="no UTF-8"),
-        pytest.param(
-            lambda: NODES.decode_event(b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}'), "", id="line"
-        ),
-        pytest.param(lambda: NODES.decode_event(b'{"type":"BOOKMARK","object":5}'), "", id="bookmark"),
-        pytest.param(lambda: NODES.decode_event(b'{"object":{}}'), "type", id="event without a type"),
-        pytest.param(
-            lambda: NODES.decode_object(orjson.dumps(node_json(allocatable={"cpu": "?"}))),
-            "status.allocatable",
-            id="quantity",
-        ),
-        pytest.param(
-            lambda: REPLICA_SETS.decode_object(b'{"spec":{"selector":{"matchLabels":5}}}'),
-            "spec.selector.matchLabels",
-            id="selector",
-        ),
-    ],
-)
-def test_what_the_apiserver_should_never_send_is_named_as_well(read: Callable[[], object], path: str) -> None:
-    with pytest.raises(WireError) as caught:
-        read()
-    assert caught.value.path == path
 
 
 # A manifest is checked as plain JSON, which knows the name where msgspec knows that there is one.
@@ -305,8 +286,8 @@ def recorded(*verbs: str) -> dict[str, Json]:
 
 def each_of(*verbs: str) -> pytest.MarkDecorator:
     """Runs a test with every recorded question of these folders."""
-    found = recorded(*verbs)
-    return pytest.mark.parametrize("question", list(found.values()), ids=list(found))
+    requests = recorded(*verbs)
+    return pytest.mark.parametrize("question", requests.values(), ids=requests)
 
 
 def listed(kind: Kind[Any]) -> list[Json]:
@@ -317,12 +298,8 @@ def listed(kind: Kind[Any]) -> list[Json]:
 
 @pytest.fixture(scope="module")
 def index() -> ClusterIndex:
-    index = ClusterIndex(EVERY_NODE.rules, counts_of_rules())
-    for kind in LISTS:
-        for line in (RECORDINGS / f"list-{kind.name}.jsonl").read_bytes().splitlines():
-            for item in decode_page(line).items:
-                index.upsert(kind.decode_object(bytes(item)))
-    return index
+    objects = [kind.decode_object(orjson.dumps(item)) for kind in LISTS for item in listed(kind)]
+    return index_of(*objects, rules=EVERY_NODE.rules)
 
 
 def asked_names(request: Json) -> list[str]:
@@ -421,34 +398,53 @@ def test_some_recorded_request_is_rejected_and_some_scored(index: ClusterIndex) 
 # -- The scheduler's structs carry no JSON tags: our answers are spelled as Go spells them, byte for byte (trap T4) ----
 
 
-@pytest.mark.parametrize(
-    ("result", "golden"),
-    [
-        pytest.param(
-            FilterResult(["a", "b"]),
-            '{"Nodes":null,"NodeNames":["a","b"],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}',
-            id="some nodes pass",
+NONE_FAILED = '"FailedNodes":{},"FailedAndUnresolvableNodes":{}'
+CANDIDATE = Candidate("a", (Victim("u2", 5), Victim("u1", 1)), pdb_violations=1)
+GOLDEN: dict[str, tuple[Callable[..., bytes], tuple[object, ...], str]] = {
+    "some nodes pass": (
+        encode_filter,
+        (FilterResult(["a", "b"]),),
+        f'{{"Nodes":null,"NodeNames":["a","b"],{NONE_FAILED},"Error":""}}',
+    ),
+    "no node passes": (
+        encode_filter,
+        (FilterResult((), failed={"a": "x"}, unresolvable={"b": "y"}),),
+        '{"Nodes":null,"NodeNames":[],"FailedNodes":{"a":"x"},"FailedAndUnresolvableNodes":{"b":"y"},"Error":""}',
+    ),
+    "no node in the request": (
+        encode_filter,
+        (FilterResult(()),),
+        f'{{"Nodes":null,"NodeNames":[],{NONE_FAILED},"Error":""}}',
+    ),
+    "an error lets no node pass": (
+        encode_filter_error,
+        ('say "no"',),
+        f'{{"Nodes":null,"NodeNames":[],{NONE_FAILED},"Error":"say \\"no\\""}}',
+    ),
+    "no full node passes: an empty list, not null": (
+        encode_filter_nodes,
+        (FilterResult((), unresolvable={"a": "no"}), asking(pod_json(), nodes=[node_json("a")])),
+        (
+            '{"Nodes":{"metadata":{},"items":[]},"NodeNames":null,'
+            '"FailedNodes":{},"FailedAndUnresolvableNodes":{"a":"no"},"Error":""}'
         ),
-        pytest.param(
-            FilterResult((), failed={"a": "x"}, unresolvable={"b": "y"}),
-            '{"Nodes":null,"NodeNames":[],"FailedNodes":{"a":"x"},"FailedAndUnresolvableNodes":{"b":"y"},"Error":""}',
-            id="none passes",
-        ),
-        pytest.param(
-            FilterResult(()),
-            '{"Nodes":null,"NodeNames":[],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}',
-            id="none was asked",
-        ),
-    ],
-)
-def test_a_filter_answer_by_names_always_has_its_names(result: FilterResult, golden: str) -> None:
-    assert encode_filter(result).decode() == golden
+    ),
+    "scores": (encode_priorities, ({"a": 10, "b": -3},), '[{"Host":"a","Score":10},{"Host":"b","Score":-3}]'),
+    "equal scores": (encode_priorities, ({},), "[]"),
+    "victims by UID in their order": (
+        encode_preemption,
+        ([CANDIDATE],),
+        '{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"u2"},{"UID":"u1"}],"NumPDBViolations":1}}}',
+    ),
+    "no candidate": (encode_preemption, ([],), '{"NodeNameToMetaVictims":{}}'),
+}
 
 
-def test_an_error_is_an_answer_that_lets_nothing_through() -> None:
-    assert encode_filter_error('say "no"').decode() == (
-        '{"Nodes":null,"NodeNames":[],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":"say \\"no\\""}'
-    )
+@pytest.mark.parametrize(("encode", "arguments", "golden"), GOLDEN.values(), ids=GOLDEN)
+def test_an_answer_is_spelled_as_go_spells_it(
+    encode: Callable[..., bytes], arguments: tuple[object, ...], golden: str
+) -> None:
+    assert encode(*arguments).decode() == golden
 
 
 def test_full_nodes_come_back_as_they_were_written_and_in_the_order_of_the_answer() -> None:
@@ -458,31 +454,6 @@ def test_full_nodes_come_back_as_they_were_written_and_in_the_order_of_the_answe
         b'{"Nodes":{"metadata":{},"items":[%s,%s]},"NodeNames":null,'
         b'"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
     ) % (second, first)
-
-
-def test_full_nodes_of_which_none_passes_are_an_empty_list_and_not_null() -> None:
-    args = asking(pod_json(), nodes=[node_json("a")])
-    assert encode_filter_nodes(FilterResult((), unresolvable={"a": "no"}), args).decode() == (
-        '{"Nodes":{"metadata":{},"items":[]},"NodeNames":null,'
-        '"FailedNodes":{},"FailedAndUnresolvableNodes":{"a":"no"},"Error":""}'
-    )
-
-
-@pytest.mark.parametrize(
-    ("scores", "golden"),
-    [({"a": 10, "b": -3}, '[{"Host":"a","Score":10},{"Host":"b","Score":-3}]'), ({}, "[]")],
-    ids=["scores", "all equal"],
-)
-def test_priorities_are_a_bare_array(scores: dict[str, int], golden: str) -> None:
-    assert encode_priorities(scores).decode() == golden
-
-
-def test_a_preempt_answer_names_victims_by_uid_in_their_order() -> None:
-    candidate = Candidate("a", (Victim("u2", 5), Victim("u1", 1)), pdb_violations=1)
-    assert encode_preemption([candidate]).decode() == (
-        '{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"u2"},{"UID":"u1"}],"NumPDBViolations":1}}}'
-    )
-    assert encode_preemption([]).decode() == '{"NodeNameToMetaVictims":{}}'
 
 
 POD: Json = {"metadata": {"name": "web", "namespace": "shop", "uid": "u"}}
