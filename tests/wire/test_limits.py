@@ -1,4 +1,4 @@
-"""Limits on what a pod may ask for: which pods are above one, what is told of them, and what is kept of them.
+"""Limits on what a pod may ask for: which pods are above one, the text about the limit, and what is kept of the pod.
 
 How many values a request may hold, whatever its length in bytes.
 """
@@ -33,10 +33,10 @@ def read(body: Json, limits: ConstraintLimits = LIMITS) -> Pod:
     return kind.decode_object(orjson.dumps(body))
 
 
-def told(body: Json, limits: ConstraintLimits = LIMITS) -> str:
-    """What is told of the pod, empty where it is within the limits."""
-    excess = read(body, limits).signature.excess
-    return "" if excess is None else excess.text
+def excess(body: Json, limits: ConstraintLimits = LIMITS) -> str:
+    """The text of the limit that the pod exceeds, empty where it is within all limits."""
+    found = read(body, limits).signature.excess
+    return "" if found is None else found.text
 
 
 def terms(count: int) -> list[Json]:
@@ -62,6 +62,10 @@ def node_terms(count: int, clauses: int = 1) -> list[Json]:
 
 def labels(count: int) -> dict[str, str]:
     return {f"k{number}": "v" for number in range(count)}
+
+
+def toleration(key: str) -> Json:
+    return {"key": key, "operator": "Exists"}
 
 
 CASES: Final[dict[str, tuple[int, Any, str]]] = {
@@ -110,7 +114,7 @@ CASES: Final[dict[str, tuple[int, Any, str]]] = {
     ),
     "tolerations": (
         100,
-        lambda n: {"tolerations": [{"key": f"k{each}", "operator": "Exists"} for each in range(n)]},
+        lambda n: {"tolerations": [toleration(f"k{each}") for each in range(n)]},
         "spec.tolerations: 101 tolerations",
     ),
 }
@@ -119,9 +123,9 @@ CASES: Final[dict[str, tuple[int, Any, str]]] = {
 @pytest.mark.parametrize("limit", CASES)
 def test_a_pod_at_the_limit_is_within_it_and_one_above_is_reported_with_its_number(limit: str) -> None:
     most, fields_of, text = CASES[limit]
-    assert told(pod_json(**fields_of(most)), HUGE) == ""
-    assert told(pod_json(**fields_of(most + 1)), HUGE) == f"{text}, limits.{limit} is {most}"
-    assert read(pod_json(**fields_of(most + 1)), HUGE).signature.excess.limit == limit  # type: ignore[union-attr]  # it is told
+    assert excess(pod_json(**fields_of(most)), HUGE) == ""
+    assert excess(pod_json(**fields_of(most + 1)), HUGE) == f"{text}, limits.{limit} is {most}"
+    assert read(pod_json(**fields_of(most + 1)), HUGE).signature.excess.limit == limit  # type: ignore[union-attr]  # it exceeds one
 
 
 def test_every_limit_has_a_case() -> None:
@@ -139,11 +143,11 @@ def with_ports(count: int, **fields: Any) -> Json:
 
 
 def test_a_pod_with_more_host_ports_than_the_limit_is_reported_and_keeps_so_many() -> None:
-    assert told(with_ports(200)) == ""
-    assert told(with_ports(201)) == "spec.containers: 201 host ports, limits.hostPorts is 200"
-    assert told(with_ports(201, apart=terms(101))) == "spec.containers: 201 host ports, limits.hostPorts is 200"
+    assert excess(with_ports(200)) == ""
+    assert excess(with_ports(201)) == "spec.containers: 201 host ports, limits.hostPorts is 200"
+    assert excess(with_ports(201, apart=terms(101))) == "spec.containers: 201 host ports, limits.hostPorts is 200"
     found = read(with_ports(300))
-    assert (len(found.host_ports), found.signature.excess.limit) == (200, "hostPorts")  # type: ignore[union-attr]  # it is told
+    assert (len(found.host_ports), found.signature.excess.limit) == (200, "hostPorts")  # type: ignore[union-attr]  # it exceeds one
 
 
 def test_replicas_share_their_host_ports_and_the_mark_of_having_too_many() -> None:
@@ -164,42 +168,37 @@ def test_a_pod_above_the_bytes_is_marked_and_not_parsed() -> None:
     assert found.signature.excess.text == f"labels and constraints: {size} bytes, limits.podBytes is 64Ki"
 
 
-def big(**fields: Any) -> Json:
-    """A pod above the limit of bytes."""
-    return pod_json(apart=terms(2_000), app="web", **fields)
+KEPT: dict[str, tuple[Json, Json, int, bool]] = {
+    "much else, on a node": ({"apart": terms(2_000), "app": "web", "on": "n1"}, {"app": "web"}, 0, False),
+    "much else, without a node": ({"apart": terms(2_000), "app": "web"}, {"app": "web"}, 0, False),
+    "labels alone, on a node": ({"labels": labels(10_000), "on": "n1"}, labels(10_000), 0, False),
+    "labels alone, without a node": ({"labels": labels(10_000)}, {}, 0, True),
+    "a number, not the bytes": ({"apart": terms(101), "app": "web", "on": "n1"}, {"app": "web"}, 101, False),
+}
 
 
-@pytest.mark.parametrize("fields", [{"on": "n1"}, {}], ids=["on a node", "without a node"])
-def test_labels_of_a_pod_above_the_bytes_are_kept(fields: Json) -> None:
-    """Others count them, and policies select by them."""
-    signature = read(big(**fields)).signature
-    assert (signature.labels, signature.affinity.is_empty) == ({"app": "web"}, True)
-
-
-@pytest.mark.parametrize(("fields", "kept"), [({"on": "n1"}, 10_000), ({}, 0)], ids=["on a node", "without a node"])
-def test_labels_above_the_bytes_by_themselves_are_kept_of_a_pod_that_counts(fields: Json, kept: int) -> None:
-    signature = read(pod_json(labels=labels(10_000), **fields)).signature
-    assert len(signature.labels) == kept
+@pytest.mark.parametrize(("fields", "kept", "anti_affinity", "hides_labels"), KEPT.values(), ids=KEPT)
+def test_a_pod_above_a_limit_keeps_its_labels_and_terms_above_a_number(
+    fields: Json, kept: Json, anti_affinity: int, *, hides_labels: bool
+) -> None:
+    """Other pods count its labels, and policies select by them."""
+    signature = read(pod_json(**fields)).signature
+    assert (signature.labels, len(signature.affinity.required_anti)) == (kept, anti_affinity)
     assert signature.excess is not None
-    assert signature.excess.hides_labels is not bool(kept)
-
-
-def test_a_pod_above_a_number_keeps_what_it_asks_for() -> None:
-    signature = read(pod_json(on="n1", apart=terms(101), app="web")).signature
-    assert (len(signature.affinity.required_anti), signature.labels) == (101, {"app": "web"})
+    assert signature.excess.hides_labels is hides_labels
 
 
 def test_replicas_above_a_limit_share_one_shape() -> None:
-    shapes = [read(big(on=on, name=name)).signature for on in ("", "n1") for name in ("a", "b")]
-    held = [read(pod_json(apart=terms(101), name=name)).signature for name in ("a", "b")]
+    large = [read(pod_json(name, on=on, apart=terms(2_000), app="web")).signature for on in ("", "n1") for name in "ab"]
+    held = [read(pod_json(name, apart=terms(101))).signature for name in "ab"]
     assert held[0] is held[1]
-    assert (shapes[0] is shapes[1], shapes[2] is shapes[3]) == (True, True)
+    assert (large[0] is large[1], large[2] is large[3]) == (True, True)
 
 
 def test_limits_that_differ_are_not_mixed_up() -> None:
     body = pod_json(apart=terms(50))
     tight = msgspec.structs.replace(LIMITS, affinity_terms=49)
-    assert [told(body), told(body, tight), told(body)] == [
+    assert [excess(body), excess(body, tight), excess(body)] == [
         "",
         "spec.affinity: 50 terms of pods, limits.affinityTerms is 49",
         "",
@@ -209,83 +208,60 @@ def test_limits_that_differ_are_not_mixed_up() -> None:
 POD = {"metadata": {"name": "web", "namespace": "team-a", "uid": "u"}}
 
 
-def asked(**fields: object) -> bytes:
-    return orjson.dumps({"Pod": POD} | fields)
+def pod_of(**spec: Any) -> Json:
+    """A request about a pod with this spec."""
+    return {"Pod": {"metadata": {"uid": "u"}, "spec": spec}, "NodeNames": []}
+
+
+def by_uid(victims: list[Json]) -> Json:
+    return {"NodeNameToMetaVictims": {"n": {"Pods": victims}}}
+
+
+def in_full(victims: list[Json]) -> Json:
+    return {"NodeNameToVictims": {"n": {"Pods": victims}}}
+
+
+PARTS = "holds more than 20000 containers and resource requests"
+LONG = {"metadata": {"name": "n", "x": "metadata and what else a node holds, which is never as short as a number" * 2}}
+AMOUNTS = {f"example.com/{n}": "1" for n in range(10_001)}
+RESIZED = resizing(pod_json(on="n", requests={"cpu": "1"}), allocated=dict(list(AMOUNTS.items())[:5000]), actual={})
+TOO_MUCH: dict[str, tuple[Json, str]] = {
+    "names": ({"NodeNames": ["n"] * (MOST_NODES + 1)}, "NodeNames: holds more than 20000 names"),
+    "one name that is as long as all": ({"NodeNames": ["n" * 256 * MOST_NODES]}, "NodeNames: holds more than"),
+    "nodes": ({"Nodes": {"items": [LONG] * 5001}}, "Nodes.items: holds more than 5000 nodes"),
+    "numbers": ({"Nodes": {"items": [1] * 200_000}}, "has too many values for its length"),
+    "candidates": (
+        {"NodeNameToMetaVictims": {f"n{n}": None for n in range(MOST_NODES + 1)}},
+        "holds more than 20000 nodes",
+    ),
+    "UIDs of victims": (by_uid([{"UID": "u"}] * 50_001), "holds more than 50000 pods"),
+    "values of UIDs": (by_uid([{"UID": "u"}] * 300_000), "too many values"),
+    "victims": (in_full([{}] * 5001), "NodeNameToVictims: holds more than 5000 pods"),
+    "containers of victims": (in_full([{"spec": {"containers": [{}] * 11}}] * 2000), f"NodeNameToVictims: {PARTS}"),
+    "allocated resources of victims": (in_full([RESIZED] * 5), f"NodeNameToVictims: {PARTS}"),
+    "containers": (pod_of(containers=[{}] * 20_001), f"Pod.spec: {PARTS}"),
+    "init containers": (pod_of(containers=[{}] * 10_001, initContainers=[{}] * 10_001), f"Pod.spec: {PARTS}"),
+    "requests": (pod_of(containers=[{"resources": {"requests": AMOUNTS}}] * 2), f"Pod.spec: {PARTS}"),
+    "overhead and requests": (pod_of(overhead=AMOUNTS, resources={"requests": AMOUNTS}), f"Pod.spec: {PARTS}"),
+}
+
+
+@pytest.mark.parametrize(("fields", "problem"), TOO_MUCH.values(), ids=TOO_MUCH)
+def test_a_request_with_more_is_rejected(fields: Json, problem: str) -> None:
+    decode = decode_preemption_args if next(iter(fields)).startswith("NodeNameTo") else decode_args
+    with pytest.raises(WireError, match=problem):
+        decode(orjson.dumps({"Pod": POD} | fields))
 
 
 def test_as_many_names_as_the_limit_are_read() -> None:
     names = [f"node-{number:05d}.example.internal" for number in range(MOST_NODES)]
-    assert decode_args(asked(NodeNames=names)).node_names == names
-
-
-LONG = "metadata and what else a node holds, which is never as short as a number" * 2
-TOO_MUCH = {
-    "names": (asked(NodeNames=["n"] * (MOST_NODES + 1)), "NodeNames: holds more than 20000 names"),
-    "one name that is as long as all": (asked(NodeNames=["n" * 256 * MOST_NODES]), "NodeNames: holds more than"),
-    "nodes": (
-        asked(Nodes={"items": [{"metadata": {"name": "n", "x": LONG}}] * 5001}),
-        "Nodes.items: holds more than 5000 nodes",
-    ),
-    "numbers": (asked(Nodes={"items": [1] * 200_000}), "has too many values for its length"),
-}
-
-
-@pytest.mark.parametrize(("body", "problem"), TOO_MUCH.values(), ids=TOO_MUCH)
-def test_more_is_rejected_by_its_field(body: bytes, problem: str) -> None:
-    with pytest.raises(WireError, match=problem):
-        decode_args(body)
-
-
-def resized_to(amounts: Json) -> Json:
-    return resizing(pod_json("victim", on="n", requests={"cpu": "1"}), allocated=amounts, actual={})
-
-
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [
-        ({"NodeNameToMetaVictims": {f"n{n}": None for n in range(MOST_NODES + 1)}}, "holds more than 20000 nodes"),
-        ({"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}] * 50_001}}}, "holds more than 50000 pods"),
-        ({"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}] * 300_000}}}, "too many values"),
-        ({"NodeNameToVictims": {"n": {"Pods": [{}] * 5001}}}, "NodeNameToVictims: holds more than 5000 pods"),
-        (
-            {"NodeNameToVictims": {"n": {"Pods": [{"spec": {"containers": [{}] * 11}}] * 2000}}},
-            "NodeNameToVictims: holds more than 20000 containers and resource requests",
-        ),
-        (
-            {"NodeNameToVictims": {"n": {"Pods": [resized_to({f"x.io/{n}": "1" for n in range(5000)})] * 5}}},
-            "NodeNameToVictims: holds more than 20000 containers and resource requests",
-        ),
-    ],
-)
-def test_more_candidates_or_victims_are_rejected(fields: dict[str, object], problem: str) -> None:
-    with pytest.raises(WireError, match=problem):
-        decode_preemption_args(asked(**fields))
-
-
-AMOUNTS = {f"example.com/{n}": "1" for n in range(10_001)}
+    assert decode_args(orjson.dumps({"Pod": POD, "NodeNames": names})).node_names == names
 
 
 def test_requests_are_counted_by_number_and_not_by_their_bytes() -> None:
     amounts = {f"example.com/{'x' * 60}-{n}": "1" for n in range(9_000)}
-    containers = [{"resources": {"requests": amounts}}] * 2
-    body = orjson.dumps({"Pod": {"metadata": {"uid": "u"}, "spec": {"containers": containers}}, "NodeNames": []})
-    assert len(decode_args(body).pod.requests) == 9_000
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"containers": [{}] * 20_001},
-        {"containers": [{}] * 10_001, "initContainers": [{}] * 10_001},
-        {"containers": [{"resources": {"requests": AMOUNTS}}] * 2},
-        {"overhead": AMOUNTS, "resources": {"requests": AMOUNTS}},
-    ],
-    ids=["containers", "containers and init containers", "requests", "overhead and requests of the pod"],
-)
-def test_a_pod_with_more_containers_or_requests_is_rejected(spec: dict[str, object]) -> None:
-    body = orjson.dumps({"Pod": {"metadata": {"uid": "u"}, "spec": spec}, "NodeNames": []})
-    with pytest.raises(WireError, match=r"Pod\.spec: holds more than 20000 containers and resource requests"):
-        decode_args(body)
+    body = pod_of(containers=[{"resources": {"requests": amounts}}] * 2)
+    assert len(decode_args(orjson.dumps(body)).pod.requests) == 9_000
 
 
 def test_fields_in_another_case_are_looked_for_only_where_they_are_few() -> None:
@@ -298,101 +274,67 @@ def test_fields_in_another_case_are_looked_for_only_where_they_are_few() -> None
         decode_args(request % many)
 
 
-# -- What reading pods leaves in memory once they are gone: the caches of the wire are bounded in bytes ----------------
-
-MEBI = 2**20
+# -- What reading pods leaves in memory once they are deleted: the caches of the wire are bounded in bytes ----------------
 
 
-def retained(line_of: Callable[[int], bytes], count: int) -> int:
-    """Bytes that are held after so many pods were read, one after the other, and dropped."""
-    PODS.decode_object(line_of(-1))
+def pod_with(**fields: Any) -> Json:
+    """A pod with these labels and this spec."""
+    return {"metadata": {"name": "a", "namespace": "ns", "labels": fields.pop("labels", {})}, "spec": fields}
+
+
+def apart(terms: list[Json]) -> Json:
+    return {"podAntiAffinity": {REQUIRED: terms}}
+
+
+def requesting(amounts: Json) -> list[Json]:
+    return [{"resources": {"requests": amounts}}]
+
+
+def amounts(number: int, count: int) -> Json:
+    return {f"example.com/r{number}-{each}": "1" for each in range(count)}
+
+
+RETAINED: dict[str, tuple[int, float, Callable[[int], Json]]] = {
+    "terms": (5, 0.25, lambda n: pod_with(affinity=apart([term(app=f"a{n}-{each}") for each in range(4_000)]))),
+    "labels": (5, 0.25, lambda n: pod_with(labels={f"k{n}-{each}": "x" * 40 for each in range(16_000)})),
+    "tolerations": (5, 0.25, lambda n: pod_with(tolerations=[toleration(f"k{n}-{at}") for at in range(6_000)])),
+    "requests": (5, 0.25, lambda n: pod_with(containers=requesting(amounts(n, 16_000)))),
+    "small templates": (8_000, 16, lambda n: pod_with(affinity=apart([term(app=f"a{n}")]), labels={"app": f"a{n}"})),
+    "a long quantity": (100, 2, lambda n: pod_with(containers=requesting({"cpu": "0" * 50_000 + str(n + 2)}))),
+    "amounts of nodes": (200, 3, lambda n: node_json("n", allocatable=amounts(n, 500))),
+}
+
+
+@pytest.mark.parametrize(("count", "megabytes", "body_of"), RETAINED.values(), ids=RETAINED)
+def test_objects_that_were_read_leave_no_more_than_the_caches_may_hold(
+    count: int, megabytes: float, body_of: Callable[[int], Json]
+) -> None:
+    kind: Kind[Any] = NODES if "status" in body_of(0) else PODS
+    kind.decode_object(orjson.dumps(body_of(-1)))
     gc.collect()
     tracemalloc.start()
     try:
         for number in range(count):
-            PODS.decode_object(line_of(number))
+            kind.decode_object(orjson.dumps(body_of(number)))
         gc.collect()
-        return tracemalloc.get_traced_memory()[0]
+        assert tracemalloc.get_traced_memory()[0] < megabytes * 2**20
     finally:
         tracemalloc.stop()
-
-
-def megabyte(spec: Json, **meta: Json) -> Json:
-    return {"metadata": {"name": "big", "namespace": "ns", **meta}, "spec": spec}
-
-
-def apart(terms: list[Json]) -> Json:
-    return {"affinity": {"podAntiAffinity": {REQUIRED: terms}}}
-
-
-def terms_of(number: int) -> Json:
-    """4,000 terms, half a megabyte."""
-    return megabyte(apart([term(app=f"a{number}-{each}") for each in range(4_000)]))
-
-
-def labels_of(number: int) -> Json:
-    """A megabyte of labels."""
-    return megabyte({}, labels={f"k{number}-{each}": "x" * 40 for each in range(16_000)})
-
-
-def tolerations_of(number: int) -> Json:
-    """Half a megabyte of tolerations."""
-    each = [{"key": f"k{number}-{at}", "operator": "Exists", "effect": "NoSchedule"} for at in range(6_000)]
-    return megabyte({"tolerations": each})
-
-
-def resources_of(number: int) -> Json:
-    """Half a megabyte of requests."""
-    requests = {f"example.com/r{number}-{each}": "1" for each in range(16_000)}
-    return megabyte({"containers": [{"resources": {"requests": requests}}]})
-
-
-@pytest.mark.parametrize("body_of", [terms_of, labels_of, tolerations_of, resources_of])
-def test_a_pod_of_a_megabyte_leaves_nothing_when_it_is_gone(body_of: Callable[[int], Json]) -> None:
-    assert retained(lambda number: orjson.dumps(body_of(number)), 5) < MEBI // 4
 
 
 def test_a_long_rejection_is_kept_as_its_start_and_still_distinguished_from_another() -> None:
     def rejection(message: str) -> str:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        body = megabyte({}) | {"status": {"conditions": [condition]}}
-        return PODS.decode_object(orjson.dumps(body)).rejection
+        return PODS.decode_object(orjson.dumps(pod_with() | {"status": {"conditions": [condition]}})).rejection
 
     texts = [rejection("x" * 100_000 + end) for end in "aba"]
     assert (texts[0] == texts[2], texts[0] == texts[1], len(texts[0]) < 600) == (True, False, True)
     assert rejection("short") == "Unschedulable: short"
 
 
-def test_many_small_templates_leave_no_more_than_the_caches_may_hold() -> None:
-    def line_of(number: int) -> bytes:
-        return orjson.dumps(megabyte(apart([term(app=f"a{number}")]), labels={"app": f"a{number}"}))
-
-    assert retained(line_of, 8_000) < 16 * MEBI
-
-
-def test_a_long_quantity_is_not_cached() -> None:
-    def line_of(number: int) -> bytes:
-        return orjson.dumps(
-            megabyte({"containers": [{"resources": {"requests": {"cpu": "0" * 50_000 + str(number + 2)}}}]})
-        )
-
-    assert retained(line_of, 100) < 2 * MEBI
-
-
-def test_many_nodes_with_resources_of_their_own_leave_no_more_than_the_cache_may_hold() -> None:
-    tracemalloc.start()
-    try:
-        for number in range(200):
-            offered = {f"example.com/r{number}-{each}": "1" for each in range(500)}
-            NODES.decode_object(orjson.dumps(node_json("n", allocatable=offered)))
-        assert tracemalloc.get_traced_memory()[0] < 3 * MEBI
-    finally:
-        tracemalloc.stop()
-
-
 def test_a_template_that_left_the_cache_is_the_same_object_while_a_pod_has_it() -> None:
     def read(number: int) -> Json:
-        return megabyte({}, labels={"app": f"kept-{number}", "filler": "x" * 60})
+        return pod_with(labels={"app": f"kept-{number}", "filler": "x" * 60})
 
     held = [PODS.decode_object(orjson.dumps(read(number))) for number in range(8_000)]
     again = [PODS.decode_object(orjson.dumps(read(number))) for number in range(8_000)]
@@ -413,7 +355,7 @@ def test_templates_in_use_that_do_not_fit_do_not_evict_each_other_at_each_look_u
 
     cache = Counted(100_000, 16)
     monkeypatch.setattr(trim, "_SIGNATURES", cache)
-    bodies = [orjson.dumps(megabyte({}, labels={"turn": f"{number}"})) for number in range(200)]
+    bodies = [orjson.dumps(pod_with(labels={"turn": f"{number}"})) for number in range(200)]
     first = [PODS.decode_object(body) for body in bodies]
     assert (cache.puts, len(cache) < 200) == (200, True)
     again = [PODS.decode_object(body) for body in bodies]
@@ -427,7 +369,7 @@ def test_texts_that_no_object_has_any_more_are_held_in_bounded_number(monkeypatc
     texts = SharedTexts()
     monkeypatch.setattr(trim, "shared", texts.__getitem__)
     for number in range(1000):
-        line = orjson.dumps(megabyte({"nodeName": f"n{number}"}, labels={f"k{number}": f"v{number}", "x" * 300: "y"}))
+        line = orjson.dumps(pod_with(nodeName=f"n{number}", labels={f"k{number}": f"v{number}", "x" * 300: "y"}))
         found = PODS.decode_object(line)
         assert found.node is texts[f"n{number}"]
         assert len(texts) <= 100
@@ -435,7 +377,5 @@ def test_texts_that_no_object_has_any_more_are_held_in_bounded_number(monkeypatc
 
 
 def test_equal_names_of_pods_are_one_object() -> None:
-    one, other = (
-        PODS.decode_object(orjson.dumps(megabyte({"nodeName": "n1"}, labels={"n": f"{n}"}))) for n in range(2)
-    )
+    one, other = (PODS.decode_object(orjson.dumps(pod_with(nodeName="n1", labels={"n": f"{n}"}))) for n in range(2))
     assert one.node is other.node
