@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.policies.crds import policy_crds
-from extender.index.cluster import ClusterIndex
+from extender.model.constraints.labels import ZONE
 from extender.model.policies import (
     GROUP,
     KUPID_GROUP,
@@ -45,16 +45,14 @@ from extender.model.release import (
     Strategy,
     WhenNoRoom,
 )
-from extender.rules.catalog import counts_of_rules
 from extender.settings.limits import ConstraintLimits
-from extender.settings.rules import Rules
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import Identity, policies_within
 from extender.wire.policies.policies_v1 import PolicyError, decode_policy, read_policy
 from extender.wire.policies.policy_validation import validate
 from extender.wire.snapshots import decode_snapshot
-from tests.builders import Json, matching
+from tests.builders import PREFERRED, REQUIRED, Json, index_of, matching, spread
 from tests.deploy.policies.examples import FULL
 from tests.deploy.policies.test_schema import schema_of
 from tests.policies import expression, kupid_policy, node_term, policy, policy_json, requiring
@@ -65,10 +63,6 @@ def subject(
 ) -> Subject:
     """A pod of a namespace with the label team=a."""
     return Subject(namespace, labels, {"team": "a"}, owner, account, priority)
-
-
-def selects(found: Policy, who: Subject) -> bool:
-    return found.scope.selects(who)
 
 
 def test_a_policy_that_says_nothing_has_the_defaults() -> None:
@@ -89,59 +83,43 @@ def test_a_kupid_policy_is_read_under_its_own_group_and_under_ours() -> None:
     assert theirs.key != ours.key
 
 
-@pytest.mark.parametrize(
-    ("selectors", "selected"),
-    [
-        ({"podSelector": {}}, True),
-        ({"podSelector": None}, False),
-        ({"podSelector": matching(app="web")}, True),
-        ({"podSelector": matching(app="db")}, False),
-        ({"podSelector": matching(("app", "NotIn", ["db"]))}, True),
-        ({"namespaceSelector": None}, False),
-        ({"namespaceSelector": matching(team="a")}, True),
-        ({"namespaceSelector": matching(team="b")}, False),
-        ({"namespaceSelector": matching(("team", "DoesNotExist", []))}, False),
-    ],
-)
-def test_an_absent_selector_selects_nothing_and_an_empty_one_everything(selectors: Json, *, selected: bool) -> None:
-    assert selects(policy(**selectors), subject(app="web")) is selected
+BY_NAME = {"namespaceSelector": matching(**{"kubernetes.io/metadata.name": "shop"})}
+WEB = {"podSelector": matching(app="web")}
+CRITICAL = "system-node-critical"
+SELECTED: list[tuple[Json, Subject, bool]] = [
+    ({"podSelector": {}}, subject(), True),
+    ({"podSelector": None}, subject(), False),
+    (WEB, subject(app="web"), True),
+    (WEB, subject(app="db"), False),
+    ({"podSelector": matching(("app", "NotIn", ["db"]))}, subject(app="web"), True),
+    ({"namespaceSelector": None}, subject(), False),
+    ({"namespaceSelector": matching(team="a")}, subject(), True),
+    ({"namespaceSelector": matching(team="b")}, subject(), False),
+    ({"namespaceSelector": matching(("team", "DoesNotExist", []))}, subject(), False),
+    ({"namespace": "shop"}, subject("shop"), True),
+    ({"namespace": "shop"}, subject("bank"), False),
+    (BY_NAME, Subject("shop", {}, None), True),  # before the namespace itself is known
+    (BY_NAME, Subject("bank", {}, None), False),
+    ({"matchConditions": {"ownerKinds": ["ReplicaSet", "Job"]}}, subject(owner="Job"), True),
+    ({"matchConditions": {"ownerKinds": ["ReplicaSet"]}}, subject(), False),
+    ({"matchConditions": {"ownerKinds": ["Job"], "serviceAccounts": ["robot"]}}, subject(owner="Job"), False),
+    ({"matchConditions": {"serviceAccounts": ["robot"]}}, subject(account="robot"), True),
+    ({"matchConditions": {"priorityClassNames": ["high"]}}, subject(priority="low"), False),
+    ({"matchConditions": {"exclude": {"namespaces": ["shop"]}}}, subject(), False),
+    ({"matchConditions": {"exclude": {"ownerKinds": ["DaemonSet"]}}}, subject(owner="DaemonSet"), False),
+    ({"matchConditions": {"exclude": {"serviceAccounts": ["robot"]}}}, subject(account="robot"), False),
+    ({"matchConditions": {"exclude": {"priorityClassNames": [CRITICAL]}}}, subject(priority=CRITICAL), False),
+    ({"matchConditions": {"exclude": WEB}}, subject(app="web"), False),
+    ({"matchConditions": {"exclude": WEB}}, subject(app="db"), True),
+    ({"matchConditions": {"exclude": {}}}, subject(), True),
+]
 
 
-def test_a_namespaced_policy_concerns_its_namespace_only() -> None:
-    found = policy("p", "shop")
-    assert selects(found, subject("shop"))
-    assert not selects(found, subject("bank"))
-
-
-def test_a_namespace_is_selected_by_name_also_before_its_object_is_known() -> None:
-    found = policy(namespaceSelector=matching(**{"kubernetes.io/metadata.name": "shop"}))
-    assert selects(found, Subject("shop", {}, None))
-    assert not selects(found, Subject("bank", {}, None))
-
-
-@pytest.mark.parametrize(
-    ("conditions", "who", "selected"),
-    [
-        ({"ownerKinds": ["ReplicaSet", "Job"]}, subject(owner="Job"), True),
-        ({"ownerKinds": ["ReplicaSet"]}, subject(), False),
-        ({"ownerKinds": ["Job"], "serviceAccounts": ["robot"]}, subject(owner="Job"), False),
-        ({"serviceAccounts": ["robot"]}, subject(account="robot"), True),
-        ({"priorityClassNames": ["high"]}, subject(priority="low"), False),
-        ({"exclude": {"namespaces": ["shop"]}}, subject(), False),
-        ({"exclude": {"ownerKinds": ["DaemonSet"]}}, subject(owner="DaemonSet"), False),
-        ({"exclude": {"serviceAccounts": ["robot"]}}, subject(account="robot"), False),
-        (
-            {"exclude": {"priorityClassNames": ["system-node-critical"]}},
-            subject(priority="system-node-critical"),
-            False,
-        ),
-        ({"exclude": {"podSelector": matching(app="web")}}, subject(app="web"), False),
-        ({"exclude": {"podSelector": matching(app="web")}}, subject(app="db"), True),
-        ({"exclude": {}}, subject(), True),
-    ],
-)
-def test_match_conditions_narrow_what_the_selectors_select(conditions: Json, who: Subject, *, selected: bool) -> None:
-    assert selects(policy(matchConditions=conditions), who) is selected
+@pytest.mark.parametrize(("fields", "who", "selected"), SELECTED)
+def test_a_policy_selects_pods_by_its_selectors_namespace_and_conditions(
+    fields: Json, who: Subject, *, selected: bool
+) -> None:
+    assert policy(**fields).scope.selects(who) is selected
 
 
 def test_cluster_wide_policies_apply_first_then_by_priority_then_by_name() -> None:
@@ -214,9 +192,6 @@ def test_a_policy_whose_selector_cannot_be_read_may_concern_every_pod_of_its_nam
     assert refused.value.invalid.scope is None
     assert refused.value.invalid.may_select(subject("shop"))
     assert not refused.value.invalid.may_select(subject("bank"))
-
-
-ZONE = "topology.kubernetes.io/zone"
 
 
 SPOT = (BroughtToleration("spot", "Exists", "", "NoSchedule"), BroughtToleration("spot", "", "yes", "NoExecute", 60))
@@ -337,14 +312,10 @@ def test_an_invalid_one_is_kept_with_its_errors() -> None:
 
 
 @pytest.mark.parametrize("spec", [b"5", b"null", b'"text"', b"[]"])
-def test_a_spec_of_another_type_breaks_nothing(spec: bytes) -> None:
+def test_a_policy_that_cannot_be_decoded_has_its_identity(spec: bytes) -> None:
     found = POLICIES.decode_object(b'{"metadata": {"name": "one", "namespace": "team"}, "spec": %s}' % spec)
-    assert found.key == "PodSchedulingPolicy/team/one"
-
-
-def test_one_that_cannot_be_decoded_has_its_identity() -> None:
-    found = POLICIES.named(Identity(name="one", namespace="team"))
-    assert found.key == "PodSchedulingPolicy/team/one"
+    named = POLICIES.named(Identity(name="one", namespace="team"))
+    assert (found.key, named.key) == ("PodSchedulingPolicy/team/one", "PodSchedulingPolicy/team/one")
 
 
 def test_policies_of_two_groups_have_two_keys() -> None:
@@ -354,7 +325,7 @@ def test_policies_of_two_groups_have_two_keys() -> None:
 
 
 def test_the_index_follows_additions_changes_and_deletions() -> None:
-    index = ClusterIndex(Rules(), counts_of_rules())
+    index = index_of()
     pod = Subject("team", {"app": "web"})
 
     def apply(text: bytes, *, deleted: bool = False) -> bool:
@@ -388,98 +359,70 @@ def test_a_snapshot_tells_the_groups_apart() -> None:
 # -- Validation of policies: every error at once, by field and type; what kupid's cases do not cover -------------------
 
 
-def errors(**spec: Any) -> list[tuple[str, str]]:
-    """Field and type of each error of a cluster-wide policy, without the words that all types begin with."""
-    return [
-        (each.field, each.type.removeprefix("FieldValue")) for each in validate(policy_json(**spec), DEFAULT_LIMITS)
-    ]
+def errors(**spec: Any) -> list[str]:
+    """Field and type of each error of a cluster-wide policy, without the words that all fields and types begin with."""
+    found = validate(policy_json(**spec), DEFAULT_LIMITS)
+    return [f"{each.field.removeprefix('spec.')} {each.type.removeprefix('FieldValue')}" for each in found]
 
 
-def spread(**changes: Any) -> Json:
-    """A sound constraint with some fields changed."""
-    return {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"} | changes
+SPREAD = "topologySpreadConstraints[0]"
+TERM = f"affinity.podAffinity.{REQUIRED}[0]"
+BAD_TERM = {
+    "topologyKey": "zone",
+    "labelSelector": matching(app="x"),
+    "namespaceSelector": {"matchExpressions": [expression("a", "In")]},
+    "matchLabelKeys": ["app"],
+    "mismatchLabelKeys": ["app"],
+}
+ERRORS: list[tuple[Json, list[str]]] = [
+    ({"when": ["Admission", "Later"]}, ["when[1] NotSupported"]),
+    ({"when": []}, ["when Required"]),
+    ({"targets": "Nodes"}, ["targets NotSupported"]),
+    ({"conflictPolicy": "Combine"}, ["conflictPolicy NotSupported"]),
+    ({"failurePolicy": "Panic"}, ["failurePolicy NotSupported"]),
+    ({"mode": "Dry"}, ["mode NotSupported"]),
+    ({"priority": 2**31}, ["priority Invalid"]),
+    ({"priority": True}, ["priority TypeInvalid"]),
+    ({"schedulerNames": ["a", "b", "a"]}, ["schedulerNames[2] Duplicate"]),
+    ({"schedulerName": "a", "schedulerNames": ["b"]}, ["schedulerNames Forbidden"]),
+    ({"schedulerNames": ["Not A Name"]}, ["schedulerNames[0] Invalid"]),
+    ({"priorityClassName": "High!"}, ["priorityClassName Invalid"]),
+    ({"schedulingGates": [{"name": "x/y"}, {"name": "x/y"}]}, ["schedulingGates[1].name Duplicate"]),
+    ({"schedulingGates": [{}]}, ["schedulingGates[0].name Invalid"]),
+    ({"schedulingGates": [{"name": "g"}], "nodeName": "n"}, ["schedulingGates Forbidden"]),
+    ({"topologySpreadConstraints": [spread(min_domains=2, hard=False)]}, []),
+    ({"topologySpreadConstraints": [spread(max_skew=0)]}, [f"{SPREAD}.maxSkew Invalid"]),
+    (
+        {"topologySpreadConstraints": [{}]},
+        [f"{SPREAD}.{name} Required" for name in ("maxSkew", "topologyKey", "whenUnsatisfiable")],
+    ),
+    (
+        {"topologySpreadConstraints": [spread(), spread(max_skew=2)]},
+        [f"{SPREAD}.{{topologyKey, whenUnsatisfiable}} Duplicate"],
+    ),
+    ({"topologySpreadConstraints": [spread(match_label_keys=["app"])]}, [f"{SPREAD}.matchLabelKeys Forbidden"]),
+    (
+        {"affinity": {"podAffinity": {REQUIRED: [BAD_TERM]}}},
+        [f"{TERM}.namespaceSelector.matchExpressions[0].values Required", f"{TERM}.matchLabelKeys[0] Invalid"],
+    ),
+    ({"matchConditions": {"ownerKinds": "Job"}}, ["matchConditions.ownerKinds TypeInvalid"]),
+    ({"matchConditions": {"exclude": {"namespaces": ["A B"]}}}, ["matchConditions.exclude.namespaces[0] Invalid"]),
+    ({"tolerations": {}}, ["tolerations TypeInvalid"]),
+    ({"tolerations": ["x"]}, ["tolerations[0] TypeInvalid"]),
+    ({"nodeSelector": {"a": 1}}, ["nodeSelector[a] TypeInvalid"]),
+    (
+        {"affinity": requiring(node_term(expression("n", "Gt", "1", "2")))},
+        [f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0].matchExpressions[0].values Required"],
+    ),
+    (
+        {"nodeName": "Bad Name", "mode": "Dry", "tolerations": [{}]},
+        ["mode NotSupported", "nodeName Invalid", "tolerations[0].operator Invalid"],
+    ),
+]
 
 
-NODE_TERM = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
-TERM = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"
-
-
-@pytest.mark.parametrize(
-    ("spec", "found"),
-    [
-        ({"when": ["Admission", "Later"]}, [("spec.when[1]", "NotSupported")]),
-        ({"when": []}, [("spec.when", "Required")]),
-        ({"targets": "Nodes"}, [("spec.targets", "NotSupported")]),
-        ({"conflictPolicy": "Combine"}, [("spec.conflictPolicy", "NotSupported")]),
-        ({"failurePolicy": "Panic"}, [("spec.failurePolicy", "NotSupported")]),
-        ({"mode": "Dry"}, [("spec.mode", "NotSupported")]),
-        ({"priority": 2**31}, [("spec.priority", "Invalid")]),
-        ({"priority": True}, [("spec.priority", "TypeInvalid")]),
-        ({"schedulerNames": ["a", "b", "a"]}, [("spec.schedulerNames[2]", "Duplicate")]),
-        ({"schedulerName": "a", "schedulerNames": ["b"]}, [("spec.schedulerNames", "Forbidden")]),
-        ({"schedulerNames": ["Not A Name"]}, [("spec.schedulerNames[0]", "Invalid")]),
-        ({"priorityClassName": "High!"}, [("spec.priorityClassName", "Invalid")]),
-        ({"schedulingGates": [{"name": "x/y"}, {"name": "x/y"}]}, [("spec.schedulingGates[1].name", "Duplicate")]),
-        ({"schedulingGates": [{}]}, [("spec.schedulingGates[0].name", "Invalid")]),
-        ({"schedulingGates": [{"name": "g"}], "nodeName": "n"}, [("spec.schedulingGates", "Forbidden")]),
-        ({"topologySpreadConstraints": [spread(minDomains=2, whenUnsatisfiable="ScheduleAnyway")]}, []),
-        ({"topologySpreadConstraints": [spread(maxSkew=0)]}, [("spec.topologySpreadConstraints[0].maxSkew", "Invalid")]),
-        (
-            {"topologySpreadConstraints": [{}]},
-            [
-                ("spec.topologySpreadConstraints[0].maxSkew", "Required"),
-                ("spec.topologySpreadConstraints[0].topologyKey", "Required"),
-                ("spec.topologySpreadConstraints[0].whenUnsatisfiable", "Required"),
-            ],
-        ),
-        (
-            {"topologySpreadConstraints": [spread(), spread(maxSkew=2)]},
-            [("spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}", "Duplicate")],
-        ),
-        (
-            {"topologySpreadConstraints": [spread(matchLabelKeys=["app"])]},
-            [("spec.topologySpreadConstraints[0].matchLabelKeys", "Forbidden")],
-        ),
-        (
-            {
-                "affinity": {
-                    "podAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": [
-                            {
-                                "topologyKey": "zone",
-                                "labelSelector": matching(app="x"),
-                                "namespaceSelector": {"matchExpressions": [expression("a", "In")]},
-                                "matchLabelKeys": ["app"],
-                                "mismatchLabelKeys": ["app"],
-                            }
-                        ]
-                    }
-                }
-            },
-            [
-                (f"{TERM}.namespaceSelector.matchExpressions[0].values", "Required"),
-                (f"{TERM}.matchLabelKeys[0]", "Invalid"),
-            ],
-        ),
-        ({"matchConditions": {"ownerKinds": "Job"}}, [("spec.matchConditions.ownerKinds", "TypeInvalid")]),
-        (
-            {"matchConditions": {"exclude": {"namespaces": ["A B"]}}},
-            [("spec.matchConditions.exclude.namespaces[0]", "Invalid")],
-        ),
-        ({"tolerations": {}}, [("spec.tolerations", "TypeInvalid")]),
-        ({"tolerations": ["x"]}, [("spec.tolerations[0]", "TypeInvalid")]),
-        ({"nodeSelector": {"a": 1}}, [("spec.nodeSelector[a]", "TypeInvalid")]),
-        ({"affinity": requiring(node_term(expression("n", "Gt", "1", "2")))}, [
-            (f"{NODE_TERM}.matchExpressions[0].values", "Required")
-        ]),
-        ({"nodeName": "Bad Name", "mode": "Dry", "tolerations": [{}]}, [
-            ("spec.mode", "NotSupported"),
-            ("spec.nodeName", "Invalid"),
-            ("spec.tolerations[0].operator", "Invalid"),
-        ]),
-    ],
-)  # fmt: skip
-def test_each_error_names_its_field_and_type(spec: Json, found: list[tuple[str, str]]) -> None:
+@pytest.mark.parametrize(("spec", "found"), ERRORS)
+def test_each_error_names_its_field_and_type(spec: Json, found: list[str]) -> None:
     assert errors(**spec) == found
 
 
@@ -522,7 +465,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     | st.dictionaries(
         st.sampled_from([
             *("podSelector", "matchLabels", "matchExpressions", "key", "operator", "values", "affinity", "nodeAffinity"),
-            *("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"),
+            *(REQUIRED, PREFERRED),
             *("nodeSelectorTerms", "podAffinity", "labelSelector", "tolerations", "topologySpreadConstraints", "when"),
             *("schedulingGates", "name", "matchConditions", "exclude", "nodeSelector", "priority", "schedulerNames"),
         ]),
