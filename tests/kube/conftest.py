@@ -1,4 +1,4 @@
-"""A scripted apiserver, a connection to it, and a feed that runs against it until the test ends."""
+"""A scripted apiserver, a connection to it, and a reflector that runs against it until the test ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Session, open_session
 from extender.model.objects import Namespace
-from extender.wire.objects.kinds import NAMESPACES
+from extender.wire.objects.kinds import NAMESPACES, Kind
 from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.scripted import ScriptedApi, serving
 
@@ -43,18 +43,17 @@ async def session(api: ScriptedApi, clock: FakeClock) -> AsyncIterator[Session]:
 
 @dataclass
 class Following:
-    """A feed of namespaces at work, and what it has told."""
+    """Reflectors of namespaces at work, and the event handler to which they report."""
 
     session: Session
     clock: FakeClock
-    feeds: list[Reflector[Namespace]] = field(default_factory=list)
     sink: FakeSink[Namespace] = field(default_factory=FakeSink)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    def start(self, options: WatchOptions = PLAIN) -> Reflector[Namespace]:
-        feed = Reflector(self.session.reads, NAMESPACES, options, self.clock, Random(1))
-        self.tasks.append(asyncio.create_task(feed.run(self.sink)))
-        return feed
+    def start(self, options: WatchOptions = PLAIN, kind: Kind[Namespace] = NAMESPACES) -> Reflector[Namespace]:
+        reflector = Reflector(self.session.reads, kind, options, self.clock, Random(1))
+        self.tasks.append(asyncio.create_task(reflector.run(self.sink)))
+        return reflector
 
     async def names(self, *expected: str) -> None:
         """Wait until exactly these namespaces are known."""
@@ -63,7 +62,7 @@ class Following:
 
 @pytest.fixture
 async def following(session: Session, clock: FakeClock) -> AsyncIterator[Following]:
-    """Feeds that end with the test; one that died of itself fails it."""
+    """Reflectors that end with the test; one that died of itself fails it."""
     found = Following(session, clock)
     yield found
     for task in found.tasks:

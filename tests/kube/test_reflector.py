@@ -22,16 +22,13 @@ from tests.kube.conftest import PLAIN, Following
 from tests.kube.scripted import (
     CUT,
     END,
-    Reply,
     ScriptedApi,
     body,
     bookmark,
-    error_event,
     event,
     held,
     namespace,
     page,
-    recorded_error,
     recorded_lines,
     status,
     versions,
@@ -111,62 +108,6 @@ async def test_added_modified_and_deleted_arrive_in_order(api: ScriptedApi, foll
         ("a", {"team": "x"}, False),
         ("b", {}, True),
     ]
-
-
-async def test_a_proper_end_resumes_from_the_last_event_without_a_list_or_a_wait(
-    api: ScriptedApi, following: Following
-) -> None:
-    """The apiserver cuts slow readers that way in the middle of a burst."""
-    api.script(
-        PATH,
-        page(version="5"),
-        watch(event("ADDED", namespace("a", 6)), then=END),
-        watch(event("ADDED", namespace("b", 7)), then=END),
-    )
-    feed = following.start()
-    await until(lambda: len(api.watches) == 3)
-    assert versions(api.watches) == ["5", "6", "7"]
-    assert (len(api.lists), following.clock.slept) == (1, [])
-    assert feed.status.restarts == {"ended": 2}
-
-
-async def test_a_watch_that_ends_at_once_and_tells_nothing_is_not_asked_again_without_a_pause(
-    api: ScriptedApi, following: Following
-) -> None:
-    api.script(PATH, page(version="5"), watch(then=END), watch(then=END), watch(then=END))
-    following.start()
-    await until(lambda: len(api.watches) == 4)
-    assert len(following.clock.slept) == 3
-    assert following.clock.slept[0] < following.clock.slept[2]
-    assert versions(api.watches) == ["5"] * 4
-
-
-async def test_a_bookmark_is_where_the_next_watch_begins(api: ScriptedApi, following: Following) -> None:
-    api.script(PATH, page(version="5"), watch(bookmark(90), then=END))
-    following.start()
-    await until(lambda: len(api.watches) == 2)
-    assert versions(api.watches) == ["5", "90"]
-
-
-@pytest.mark.parametrize("version", ["", "0"])
-async def test_a_list_without_a_real_version_is_never_watched_from(
-    api: ScriptedApi, following: Following, version: str
-) -> None:
-    """Such a watch would begin anywhere, and what was deleted before would stay for good."""
-    api.script(PATH, page(namespace("a"), version=version), page(namespace("b"), version="9"))
-    following.start()
-    await until(lambda: len(api.watches) == 1)
-    assert versions(api.watches) == ["9"]
-    assert [[found.name for found in told] for told in following.sink.lists] == [["b"]]
-
-
-async def test_events_without_a_version_do_not_make_the_next_watch_begin_anywhere(
-    api: ScriptedApi, following: Following
-) -> None:
-    api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", "")), bookmark("0"), then=END))
-    following.start()
-    await until(lambda: len(api.watches) == 2)
-    assert versions(api.watches) == ["5", "5"]
 
 
 async def test_the_version_moves_on_only_when_the_sink_has_taken_the_change(
@@ -289,18 +230,12 @@ THINGS: Kind[Namespace] = Kind("things", THINGS_PATH, NamespaceJson, trim_namesp
 MISSING = status(404, "the server could not find the requested resource", "NotFound")
 
 
-def start(following: Following, options: WatchOptions = PLAIN) -> Reflector[Namespace]:
-    feed = Reflector(following.session.reads, THINGS, options, following.clock, Random(1))
-    following.tasks.append(asyncio.create_task(feed.run(following.sink)))
-    return feed
-
-
 @pytest.mark.parametrize("options", [PLAIN, WatchOptions()], ids=["pages", "streaming list"])
 async def test_a_kind_that_is_not_served_is_listed_as_empty_and_said_loudly_once(
     api: ScriptedApi, following: Following, caplog: pytest.LogCaptureFixture, options: WatchOptions
 ) -> None:
     api.script(THINGS_PATH, *[MISSING] * 4)
-    feed = start(following, options)
+    feed = following.start(options, THINGS)
     await until(lambda: len(api.requests) > 4)
     assert following.sink.lists == [[]]
     assert (feed.status.not_served, feed.status.synced, feed.status.outage) == (True, True, "")
@@ -317,7 +252,7 @@ async def test_one_answer_404_is_not_believed(api: ScriptedApi, following: Follo
         raise AssertionError(request)
 
     api.script(THINGS_PATH, page(namespace("a"), version="5"), watch(), MISSING, held)  # type: ignore[arg-type] # never answers
-    feed = start(following)
+    feed = following.start(kind=THINGS)
     await until(lambda: len(following.sink.lists) == 1)
     assert [[found.name for found in told] for told in following.sink.lists] == [["a"]]
     assert not feed.status.not_served
@@ -332,7 +267,7 @@ async def test_the_kind_is_found_when_its_crd_appears(api: ScriptedApi, followin
         page(namespace("a"), version="5"),
         watch(event("ADDED", namespace("b", 6))),
     )
-    feed = start(following)
+    feed = following.start(kind=THINGS)
     await following.names("a", "b")
     assert not feed.status.not_served
     assert feed.status.phase is ReflectorPhase.WATCHING
@@ -346,14 +281,14 @@ async def test_objects_of_a_deleted_crd_are_gone_and_those_of_a_new_one_are_list
     api.script(
         THINGS_PATH, page(namespace("a"), version="5"), MISSING, MISSING, page(namespace("b"), version="9"), watch()
     )
-    start(following)
+    following.start(kind=THINGS)
     await following.names("b")
     assert [[found.name for found in told] for told in following.sink.lists] == [["a"], [], ["b"]]
 
 
 async def test_another_rejection_after_that_is_an_outage_again(api: ScriptedApi, following: Following) -> None:
     api.script(THINGS_PATH, MISSING, MISSING, *[status(403, "forbidden", "Forbidden")] * 3)
-    feed = start(following)
+    feed = following.start(kind=THINGS)
     await until(lambda: "403" in feed.status.outage)
     assert following.sink.lists == [[]]
 
@@ -392,26 +327,6 @@ async def test_the_recorded_stream_of_a_real_apiserver_is_reported_as_one_list(
     assert versions(api.watches)[1] == feed.status.resource_version != ""
 
 
-async def test_changes_after_the_initial_events_come_from_the_same_stream(
-    api: ScriptedApi, following: Following
-) -> None:
-    """Even in the same chunk as the mark that ends them."""
-    api.script(
-        PATH,
-        watch(
-            event("ADDED", namespace("a", 1)),
-            bookmark(5, initial_end=True),
-            event("DELETED", namespace("a", 6)),
-            event("ADDED", namespace("b", 7)),
-        ),
-    )
-    feed = following.start(STREAMING)
-    await following.names("b")
-    assert [[found.name for found in told] for told in following.sink.lists] == [["a"]]
-    await until(lambda: feed.status.resource_version == "7")
-    assert len(api.requests) == 1
-
-
 async def test_changes_among_the_initial_events_are_part_of_the_list(api: ScriptedApi, following: Following) -> None:
     api.script(
         PATH,
@@ -426,31 +341,6 @@ async def test_changes_among_the_initial_events_are_part_of_the_list(api: Script
     following.start(STREAMING)
     await following.names("b")
     assert [dict(found.labels) for found in following.sink.lists[0]] == [{"team": "x"}]
-
-
-@pytest.mark.parametrize(
-    "rejection",
-    [
-        pytest.param(recorded_error("watchlist-without-match"), id="422, recorded"),
-        pytest.param(status(400, "unknown parameter"), id="400"),
-    ],
-)
-async def test_a_server_that_rejects_is_read_in_pages_from_then_on(
-    api: ScriptedApi, following: Following, rejection: Reply
-) -> None:
-    api.script(PATH, rejection, page(namespace("a"), version="5"), watch(error_event(410)), page(version="6"), watch())
-    following.start(STREAMING)
-    await until(lambda: len(api.requests) == 5)
-    assert ["sendInitialEvents" in seen.query for seen in api.requests] == [True, False, False, False, False]
-    assert len(following.clock.slept) == 1, "only the 410 costs a pause"
-
-
-async def test_a_server_that_ignores_the_request_is_read_in_pages(api: ScriptedApi, following: Following) -> None:
-    """It sends what there is as ADDED, as for any watch without a version, and no mark ever."""
-    api.script(PATH, watch(event("ADDED", namespace("stale", 1))), page(namespace("a"), version="5"))
-    feed = following.start(IMPATIENT)
-    await following.names("a")
-    assert feed.status.restarts == {"no_watch_list": 1}
 
 
 async def test_initial_events_that_never_end_are_given_up(api: ScriptedApi, following: Following) -> None:
@@ -483,33 +373,3 @@ async def test_initial_events_may_take_longer_the_more_objects_there_are(
     has_read.set()
     await following.names("a", "b", "c")
     assert api.lists == []
-
-
-async def test_a_list_cut_in_the_middle_is_not_told(api: ScriptedApi, following: Following) -> None:
-    api.script(
-        PATH,
-        watch(event("ADDED", namespace("half", 1)), then=CUT),
-        watch(event("ADDED", namespace("a", 1)), bookmark(5, initial_end=True)),
-    )
-    following.start(STREAMING)
-    await following.names("a")
-    assert len(following.sink.lists) == 1
-
-
-async def test_after_three_streams_that_break_off_a_list_is_read_in_pages(
-    api: ScriptedApi, following: Following
-) -> None:
-    """Some proxies end every stream after a while; a large list must come through all the same."""
-    broken = watch(event("ADDED", namespace("half", 1)), then=END)
-    api.script(PATH, broken, broken, broken, page(namespace("a"), version="5"), watch(error_event(410)))
-    following.start(STREAMING)
-    await until(lambda: len(api.requests) == 6)
-    assert ["sendInitialEvents" in seen.query for seen in api.requests] == [True, True, True, False, False, True]
-
-
-async def test_a_bookmark_before_the_mark_is_no_place_to_resume_from(api: ScriptedApi, following: Following) -> None:
-    api.script(PATH, watch(event("ADDED", namespace("half", 1)), bookmark(4), then=END))
-    api.script(PATH, watch(event("ADDED", namespace("a", 1)), bookmark(5, initial_end=True)))
-    following.start(STREAMING)
-    await following.names("a")
-    assert versions(api.watches)[:2] == ["(none)", "(none)"]

@@ -7,24 +7,20 @@ import logging
 
 import pytest
 
-from extender.kube.reflector_status import RestartReason, WatchOptions
+from extender.kube.reflector_status import WatchOptions
 from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import until
 from tests.kube.conftest import Following
 from tests.kube.scripted import (
     CUT,
-    END,
     Reply,
     ScriptedApi,
-    body,
     bookmark,
-    error_event,
     event,
     held,
     namespace,
     page,
     recorded_error,
-    recorded_lines,
     status,
     versions,
     watch,
@@ -40,82 +36,6 @@ def line(text: str) -> bytes:
 # -- 410 and its relatives ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "rejection",
-    [
-        pytest.param(watch(recorded_lines("watch-error-410-namespaces")[0]), id="410 as an event, recorded"),
-        pytest.param(watch(error_event(500, "etcd event received with PrevKv=nil")), id="another code as an event"),
-        pytest.param(status(410, "too old resource version"), id="410 as a status"),
-        pytest.param(recorded_error("watch-bad-rv"), id="500 for a bad version, recorded"),
-        pytest.param(recorded_error("list-future"), id="504 for a version from the future, recorded"),
-        pytest.param(status(400, 'invalid resource version "abc"'), id="400 for a bad version"),
-    ],
-)
-async def test_a_version_that_is_of_no_more_use_leads_to_a_new_list_after_a_pause(
-    api: ScriptedApi, following: Following, rejection: Reply
-) -> None:
-    api.script(PATH, page(namespace("a"), namespace("gone"), version="5"), rejection, page(namespace("a"), version="9"))
-    feed = following.start()
-    await until(lambda: len(api.watches) == 2)
-    assert versions(api.watches) == ["5", "9"]
-    assert [[found.name for found in told] for told in following.sink.lists] == [["a", "gone"], ["a"]]
-    assert len(following.clock.slept) == 1
-    assert following.clock.slept[0] >= 0.4
-    assert (feed.status.relists, feed.status.error) == (1, "")
-
-
-async def test_events_before_an_error_event_are_reported_and_later_ones_are_not(
-    api: ScriptedApi, following: Following
-) -> None:
-    api.script(
-        PATH,
-        page(version="5"),
-        watch(event("ADDED", namespace("a", 6)), error_event(410), event("ADDED", namespace("b", 7))),
-    )
-    following.start()
-    await until(lambda: len(api.lists) == 2)
-    assert [found.name for found, _ in following.sink.changes] == ["a"]
-
-
-async def test_410_again_and_again_is_met_with_growing_pauses(api: ScriptedApi, following: Following) -> None:
-    for version in range(6):
-        api.script(PATH, page(version=str(version + 1)), watch(error_event(410)))
-    following.start()
-    await until(lambda: len(api.lists) == 7)
-    slept = following.clock.slept
-    assert all(0.4 * 2**turn <= pause <= min(0.8 * 2**turn, 30.0) for turn, pause in enumerate(slept))
-
-
-async def test_a_version_that_is_too_long_for_a_request_is_not_sent(api: ScriptedApi, following: Following) -> None:
-    """A server answers such a request with 431 each time, and the watch would never go on."""
-    endless = "9" * 100_000
-    api.script(PATH, page(version=endless), page(version="5"))
-    api.script(PATH, watch(event("ADDED", namespace("a", 6)), bookmark(endless), then=END), watch())
-    feed = following.start()
-    await until(lambda: len(api.watches) == 2)
-    assert versions(api.watches) == ["5", "5"], "what came with it is sent again"
-    assert feed.status.restarts[RestartReason.BAD_VERSION] == 1
-
-
-async def test_an_error_event_that_names_a_time_in_years_is_waited_for_a_minute(
-    api: ScriptedApi, following: Following
-) -> None:
-    api.script(PATH, page(version="1"), watch(error_event(429, retry_after=10**9)))
-    following.start()
-    await until(lambda: len(api.lists) == 2)
-    assert following.clock.slept == [60.0]
-
-
-async def test_watches_that_each_end_after_an_event_are_slowed_down(api: ScriptedApi, following: Following) -> None:
-    """Otherwise such a server would get a thousand requests a second."""
-    api.script(PATH, page(version="1"))
-    for version in range(2, 15):
-        api.script(PATH, watch(event("ADDED", namespace("a", version)), then=END))
-    following.start()
-    await until(lambda: len(api.watches) == 14)
-    assert following.clock.slept == [0.1, 0.1, 0.1]
-
-
 async def test_pauses_begin_anew_after_a_watch_has_told_something(api: ScriptedApi, following: Following) -> None:
     api.script(PATH, status(500), status(500), status(500), page(version="5"))
     api.script(PATH, watch(event("ADDED", namespace("a", 6)), then=CUT))
@@ -123,18 +43,6 @@ async def test_pauses_begin_anew_after_a_watch_has_told_something(api: ScriptedA
     await until(lambda: len(api.watches) == 2)
     assert following.clock.slept[2] > 1.6
     assert following.clock.slept[3] <= 0.8
-
-
-async def test_answers_can_go_on_from_the_old_objects_until_the_new_list_is_complete(
-    api: ScriptedApi, following: Following
-) -> None:
-    """Nothing of the first page is told while the second is missing."""
-    api.script(PATH, page(namespace("a"), version="5"), watch(error_event(410)))
-    api.script(PATH, page(namespace("b"), version="8", token="next"), status(500), status(500))
-    following.start()
-    await until(lambda: len(api.lists) == 5)
-    assert sorted(following.sink.objects) == ["a"]
-    assert following.sink.batches == []
 
 
 @pytest.mark.parametrize("answer", [status(410, "too old resource version"), status(403, "forbidden")])
@@ -168,52 +76,6 @@ async def test_a_continue_token_that_expired_begins_a_new_list_in_larger_pages(
 
 
 # -- servers that cannot now ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "rejection",
-    [
-        pytest.param(status(429, headers={"Retry-After": "7"}), id="429"),
-        pytest.param(status(503, headers={"Retry-After": "7"}), id="503"),
-    ],
-)
-async def test_retry_after_is_honoured_for_lists_and_watches(
-    api: ScriptedApi, following: Following, rejection: Reply
-) -> None:
-    api.script(PATH, rejection, page(version="5"), rejection)
-    feed = following.start()
-    await until(lambda: len(api.watches) == 2)
-    assert following.clock.slept == [7.0, 7.0]
-    assert versions(api.watches) == ["5", "5"]
-    assert feed.status.restarts == {"throttled": 2}
-
-
-async def test_retry_after_of_an_error_event_is_honoured(api: ScriptedApi, following: Following) -> None:
-    api.script(PATH, page(version="5"), watch(error_event(429, "storage is (re)initializing", retry_after=9)))
-    following.start()
-    await until(lambda: len(api.lists) == 2)
-    assert following.clock.slept == [9.0]
-
-
-async def test_a_server_error_is_tried_again_as_it_was_and_a_second_one_lists_anew(
-    api: ScriptedApi, following: Following
-) -> None:
-    """The text need not say that the resourceVersion is to blame."""
-    api.script(PATH, page(version="5"), status(500, "etcdserver: no leader"), status(500, "etcdserver: no leader"))
-    following.start()
-    await until(lambda: len(api.lists) == 2)
-    assert versions(api.watches) == ["5", "5"]
-
-
-@pytest.mark.parametrize(("code", "text"), [(403, "namespaces is forbidden"), (404, "no such resource")])
-async def test_what_the_server_does_not_give_us_is_reported_and_tried_again(
-    api: ScriptedApi, following: Following, code: int, text: str
-) -> None:
-    api.script(PATH, status(code, text))
-    feed = following.start()
-    await until(lambda: len(api.lists) == 2)
-    found = feed.status
-    assert (found.error, found.restarts) == (f"list of namespaces rejected: {code} {text}", {"rejected": 1})
 
 
 async def test_a_server_that_was_away_is_listed_again(
@@ -279,38 +141,7 @@ async def test_a_port_on_which_no_server_listens_yet_is_tried_again(
     await following.names("a")
 
 
-@pytest.mark.parametrize("answer", ["<html>login</html>", "[]", '{"items": 3}'])
-async def test_a_list_that_is_none_is_asked_for_again(api: ScriptedApi, following: Following, answer: str) -> None:
-    api.script(PATH, body(answer), page(namespace("a"), version="5"))
-    feed = following.start()
-    await following.names("a")
-    assert sum(feed.status.restarts.values()) == 1
-
-
 # -- connections ----------------------------------------------------------------------------------------------------
-
-
-async def test_half_a_line_at_the_cut_is_dropped_and_sent_again_whole(api: ScriptedApi, following: Following) -> None:
-    whole = line('{"type":"ADDED","object":{"metadata":{"name":"b","uid":"u","resourceVersion":"7"}}}')
-    api.script(
-        PATH,
-        page(version="5"),
-        watch(event("ADDED", namespace("a", 6)), whole[:40], then=CUT),
-        watch(whole),
-    )
-    feed = following.start()
-    await following.names("a", "b")
-    assert versions(api.watches) == ["5", "6"]
-    assert (len(api.lists), feed.status.decode_errors) == (1, 0)
-
-
-async def test_half_a_line_before_a_proper_end_is_no_event_either(api: ScriptedApi, following: Following) -> None:
-    cut = b'{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"6"}}'
-    api.script(PATH, page(namespace("a"), version="5"), watch(bookmark(8), cut, then=END))
-    following.start()
-    await until(lambda: len(api.watches) == 2)
-    assert versions(api.watches) == ["5", "8"]
-    assert sorted(following.sink.objects) == ["a"]
 
 
 async def test_a_silent_watch_is_replaced_and_a_second_silence_lists_anew(
@@ -366,36 +197,3 @@ async def test_an_object_that_cannot_be_read_is_counted_named_once_and_passed_ov
         await following.names("a", "b")
     assert (feed.status.decode_errors, len(api.lists)) == (3, 1)
     assert [record.getMessage().count("namespaces bad") for record in caplog.records] == [1]
-
-
-async def test_the_version_of_an_unreadable_object_counts_too(api: ScriptedApi, following: Following) -> None:
-    """Otherwise it would be sent again after each end of the watch."""
-    bad = {"metadata": {"name": "bad", "resourceVersion": "6", "labels": {"team": 7}}}
-    api.script(PATH, page(version="5"), watch(event("ADDED", bad), then=END))
-    following.start()
-    await until(lambda: len(api.watches) == 2)
-    assert versions(api.watches) == ["5", "6"]
-
-
-@pytest.mark.parametrize(
-    "lost",
-    [
-        pytest.param(
-            line('{"type":"DELETED","object":{"metadata":{"name":7}}}'),
-            id="a deletion of an object that cannot be identified",
-        ),
-        pytest.param(b'{"type":"ADDED","object":' + b"[" * 20_000 + b"\n", id="no end, and nested deeply"),
-        pytest.param(line("<html>bad gateway</html>"), id="no JSON"),
-        pytest.param(line("{}"), id="an empty object"),
-        pytest.param(line('{"type":"RENAMED","object":{"metadata":{"name":"a"}}}'), id="an unknown type"),
-    ],
-)
-async def test_a_change_that_is_lost_is_made_good_by_a_new_list(
-    api: ScriptedApi, following: Following, lost: bytes
-) -> None:
-    api.script(PATH, page(namespace("a"), version="5"), watch(bookmark(6), lost), page(version="9"))
-    feed = following.start()
-    await until(lambda: len(following.sink.lists) == 2)
-    assert following.sink.objects == {}
-    assert feed.status.restarts == {"undecodable": 1}
-    await until(lambda: not feed.status.outage)
