@@ -65,6 +65,7 @@ class Authority:
     def load(cls, certificate_pem: bytes, key_pem: bytes) -> Self:
         """Loads an authority. Raises ValueError if the key belongs to another certificate, or is not of the type that `make` creates."""
         certificate, key = x509.load_pem_x509_certificate(certificate_pem), load_pem_private_key(key_pem, None)
+        # In the encoded form, which keys of every type have: a file may have a key of another type.
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         fits = key.public_key().public_bytes(*form) == certificate.public_key().public_bytes(*form)
         if not fits or not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -97,6 +98,7 @@ class Authority:
 def _draft(name: str, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime) -> x509.CertificateBuilder:
     draft = x509.CertificateBuilder().subject_name(_subject(name)).public_key(key.public_key())
     draft = draft.serial_number(x509.random_serial_number())
+    # `end` is in the past if the authority has expired, and the builder refuses an end before the beginning.
     draft = draft.not_valid_before(min(now - _SKEW, end - _SKEW)).not_valid_after(end)
     return draft.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
 
@@ -106,6 +108,7 @@ def _subject(name: str) -> x509.Name:
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
+    # An ECDSA key only signs; encipherment of keys is for RSA.
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,

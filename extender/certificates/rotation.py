@@ -132,6 +132,7 @@ def next_step(
         made, authority = _make(now, names, lifetime)
         return "made", Certificates(made, None, (*kept, authority))
     # A rotation. It switches only after every API server has the bundle with the new authority (``trusted``).
+    # Of 90 days the new pair is prepared on day 60.
     if waiting is None and now >= serving.end - lifetime / 3:
         made, authority = _make(now, names, lifetime)
         return "prepared", Certificates(serving, made, (*kept, authority))

@@ -101,6 +101,7 @@ class AdmissionPart:
 
     async def drain(self) -> None:
         """Waits until no API server calls this replica any more. Call `withdraw` first."""
+        # From the withdrawal on: other steps of the shutdown have used a part of the time.
         await self.clock.sleep(max(0.0, self._withdrawn + self.drain_seconds - self.clock.now()))
 
 
@@ -173,6 +174,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     policies, tls = settings.policies, WebhookTls(settings.policies.webhook.client_ca_file)
     # 1. The verb. It is ready once namespaces and policies were listed. A watch that is late later does not stop the creation of pods.
     listed = ListedOnce(reflectors.freshness, {NAMESPACES.name, *policy_kinds(settings)})
+    # Not ready without a certificate: the API server could not call this replica.
     readiness = Readiness(listed, tls)
     namespaces = NamespacesOfReviews(index.namespaces, partial(_labels_of, session), policies.webhook.timeout)
     verb = AdmitVerb(index.policies, namespaces, settings, _Nodes(index), index.domains)
@@ -221,6 +223,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     jobs: tuple[Job, ...] = (
         base.while_leading("events of policies", events.run),
         base.while_leading("policy status", status.run),
+        # Every replica serves the webhook and so follows the certificates. Only the leader rotates them, in `keeper`.
         ("webhook certificates", certificates.follow),
         base.while_leading("webhook configurations", keeper.run),
         *((("webhook endpoint", endpoint.run),) if endpoint is not None else ()),
@@ -246,4 +249,5 @@ def _names(target: WebhookTarget) -> tuple[str, ...]:
     """The names that the certificate needs for the API server: the URL's host, or the Service's name in cluster DNS."""
     if target.url:
         return (urlsplit(target.url).hostname or "",)
+    # The API server verifies this name alone, and no shorter or longer name of cluster DNS.
     return (f"{target.service}.{target.namespace}.svc",)

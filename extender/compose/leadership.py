@@ -94,6 +94,7 @@ def leader_endpoint_of(
         return None
     endpoint = Endpoint(namespace, service, pod, server.bind_address.port, LEADER_PORT, leader_slice(service))
     # Uses the connections for reading, as for the Lease: the connections for writing may all be busy.
+    # Half, so that after a request that hangs a second one fits before the deadline.
     limit = settings.leader_election.renew_deadline / 2
     store = WebhookObjects(session.reads, limit, metrics.record_write, replica.check_term)
     return LeaderEndpoint(store, endpoint, answers, clock, server.request_timeout * _SHARE_OF_TIME)

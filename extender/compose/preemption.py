@@ -74,6 +74,7 @@ def make_preemption(base: Foundation, traffic: Traffic) -> PreemptionTask:
 
     async def run() -> None:
         await base.reflectors.wait_until_synced()
+        # After the sync: an unfinished preemption shows only in nominations and conditions of pods.
         resumed = task.recover()
         if resumed:
             _LOG.info("preemptions of an earlier leader resumed", extra={"preemptions": resumed})

@@ -107,6 +107,7 @@ class _Watch:
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
         """Called by the collector before and after each collection."""
+        # Only full collections, of the oldest generation: younger ones are short.
         if info["generation"] < len(_THRESHOLDS) - 1:
             return
         if phase == "start":
@@ -143,6 +144,7 @@ def join_pages_in_background() -> Thread:
     huge pages. Elsewhere nothing changes. Returns the thread, which ends by itself. The heap is not marked for huge pages
     (MADV_HUGEPAGE): a page fault might then wait until the kernel has made room for one.
     """
+    # A daemon, so that the end of the process does not wait for it.
     thread = Thread(target=join_pages, name="huge pages", daemon=True)
     thread.start()
     return thread
@@ -162,10 +164,12 @@ def join_pages() -> int:
 def _heap() -> Iterator[tuple[int, int]]:
     """Address and size of the whole huge pages in each writable region that belongs to no file."""
     for line in _MAPS.read_text("ascii").splitlines():
+        # A line: `7f2c40000000-7f2c44000000 rw-p 00000000 00:00 0`, and a path if the region belongs to a file.
         fields = line.split()
         if not fields[1].startswith("rw") or (len(fields) > _FIELDS and fields[_FIELDS] != "[heap]"):
             continue
         first, last = (int(address, 16) for address in fields[0].split("-"))
+        # Rounded up: the first whole huge page of the region.
         start = -(-first // _HUGE_PAGE) * _HUGE_PAGE
         if last - start >= _HUGE_PAGE:
             yield start, (last - start) // _HUGE_PAGE * _HUGE_PAGE

@@ -51,6 +51,7 @@ def verb_parts(index: ClusterIndex, settings: Settings, clock: Clock, redaction_
     ``redaction_key``: the key for redacted names. Empty: a new random key, which is kept nowhere else.
     """
 
+    # `verb` is bound below, before the first call.
     def prioritize(args: ExtenderArgs) -> Mapping[str, int]:
         return prioritize_watched(args, index.view, settings, verb.meter)
 

@@ -77,6 +77,7 @@ class ReplayDifference(msgspec.Struct, frozen=True):
 
 def outcome_of(recorded: RecordedAnswer, replayed: RecordedAnswer) -> ReplayOutcome:
     """The outcome of two answers that differ. O(nodes of both)."""
+    # Each verb has parts of its own, so at most one of the first two comparisons can differ.
     if recorded.scores != replayed.scores:
         return ReplayOutcome.SCORES
     if recorded.victims != replayed.victims:
@@ -131,6 +132,7 @@ class Replay:
                 match entry:
                     case Start():  # a new part of the recording: its changes build the index from empty
                         settings = self._settings(entry)
+                        # Before the first object of the part: policies are read within these limits.
                         decoder.limits = settings.limits
                         self._redacted = entry.redacted
                         self._index, self._verb = _parts(settings)
@@ -165,6 +167,7 @@ class Replay:
         given = self._given
         if self._redactor is not None and start.redacted:
             given = parse_settings(self._redactor.settings(settings_document(given)))
+        # With the namespaces of the recorded pod, which a file of settings leaves out.
         return in_pod_of(given, self.recorded)
 
     def _apply(self, change: Change) -> None:

@@ -271,6 +271,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
     index = make_index(settings)
     for obj in objects:
         index.upsert(obj)
+    # No clock runs here, so exclusions are judged once, by the time of day.
     index.domains.step(time.time())
     settle_memory(index, settings)
     settings = without_writes(settings)
@@ -334,6 +335,7 @@ def _admission(base: Foundation, pod: OwnPod | None, injected: InjectedPods) -> 
     from extender.compose.admission import admission_of_cluster  # noqa: PLC0415 - see the imports for type checking
 
     part = admission_of_cluster(base, pod)
+    # Set afterwards: the handler is in front of the index, and the status needs the index.
     injected.on_injected = part.status.note_injected
     return part
 
@@ -387,6 +389,7 @@ def _policy_jobs(base: Foundation, missed: EventRecorder) -> list[Job]:
 def _watched_pods(base: Foundation) -> WatchedPods:
     """The pods of the watch. Waits for a pod end before the request's deadline, and take at most half of the requests in flight."""
     server = base.settings.server
+    # Half of the deadline is left for the decision.
     wait = min(base.settings.kube.unknown_pod_wait, server.request_timeout / 2)
     pods = WatchedPods(base.index, base.clock, wait, server.max_in_flight // 2)
     base.metrics.report(catalogue.POD_WAITS, lambda: pods.waits)

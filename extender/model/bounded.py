@@ -54,6 +54,8 @@ def without_item(items: Few[K], item: K) -> Few[K]:
     if isinstance(items, dict):
         items.pop(item, None)
         shrink(items)
+        # A tuple again at one item only, although four fit into a tuple: an item that comes and goes at the bound
+        # would otherwise convert the table each time.
         return items if len(items) > 1 else tuple(items)
     return tuple(kept for kept in items if kept != item)
 
@@ -189,6 +191,7 @@ class PreparedValue(Generic[K, V]):
 
     def prepare(self, key: K) -> Steps[None]:
         """Makes the value of a key, step by step. Raises what the maker raises."""
+        # First, so that two large values are never in memory together.
         self._held = None
         self._held = key, (yield from self._make(key))
 

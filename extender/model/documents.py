@@ -94,6 +94,7 @@ def _problems(value: object, kind: Any, path: str) -> list[str]:
         fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
         for name, item in value.items():
             below = f"{path}.{name}" if path else str(name)
+            # The search for a similar name takes long, and problems above the bound are not shown.
             near = fields if len(problems) < MOST_PROBLEMS else ()
             problems += _problems(item, fields[name], below) if name in fields else [_unknown(name, near, below)]
     elif get_origin(kind) is tuple and isinstance(value, list):
@@ -107,6 +108,7 @@ def _conversion_problem(value: object, kind: Any, path: str) -> list[str]:
     try:
         msgspec.convert(value, kind, dec_hook=_read_unit)
     except msgspec.ValidationError as error:
+        # msgspec ends its text with the place below this value, which is the path here.
         text = str(error).partition(" - at `$")[0].replace("`", "").replace("Expected", "expected")
         if missing := re.fullmatch(r"Object missing required field (\w+)", text):
             return [f"{path}.{missing[1]}: is missing"]
@@ -139,6 +141,7 @@ def _unknown(name: object, known: Iterable[str], path: str) -> str:
 
 def _read_unit(kind: type, value: object) -> object:
     """Reads a duration, size, address, label key or name. Its ValueError or TypeError becomes the field's problem."""
+    # Not `isinstance`: in Python `true` is an integer too, and no size.
     if kind is ByteSize and type(value) is int:
         return ByteSize.of(value)
     parse, example = _READERS[kind]

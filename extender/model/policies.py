@@ -97,6 +97,7 @@ class PolicyKey(NamedTuple):
         if len(names) != len(cls._fields) - 1:
             return None
         key = cls(kind.partition(".")[2] or GROUP, *names)
+        # Written again and compared, so that each policy has exactly one accepted text.
         return key if str(key) == text else None
 
     @property
@@ -134,7 +135,7 @@ class Subject:
 
 
 class Exempt(NamedTuple):
-    """Objects that no policy applies to: all objects of ``namespaces``; in ``by_label`` those with the exempting label.
+    """Objects without policies: all objects of ``namespaces``, and objects with the exempting label in ``by_label``.
 
     ``*`` in ``by_label`` is every namespace. A tenant can write the label, so the platform says where it counts.
     """
@@ -146,6 +147,7 @@ class Exempt(NamedTuple):
         """Whether no policy applies to an object."""
         if namespace in self.namespaces:
             return True
+        # The label alone exempts nothing: a tenant could put it on any pod.
         return labels.get(EXEMPT_LABEL) == "true" and (namespace in self.by_label or "*" in self.by_label)
 
 

@@ -26,6 +26,7 @@ _REQUESTS, _LIMITS = "requests.", "limits."
 def is_charged(name: str) -> bool:
     """Whether pods use up a limit of this name."""
     return name in (*NUMBERS, CPU, MEMORY, _LIMITS + CPU, _LIMITS + MEMORY) or (
+        # `requests.storage` limits PersistentVolumeClaims, not pods.
         name.startswith(("requests.", "hugepages-")) and name != "requests.storage"
     )
 
@@ -88,6 +89,7 @@ def _matches_class(scope: QuotaScope, name: str) -> bool:
         case "Exists" | "DoesNotExist":
             return bool(name) is (scope.operator == "Exists")
         case "In" | "NotIn":
+            # A pod without a class matches NotIn.
             return (bool(name) and name in scope.values) is (scope.operator == "In")
         case _:
             return False

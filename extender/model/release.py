@@ -30,9 +30,10 @@ TAINTS_OF_KUBERNETES: Final = (
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
 )
-"""What the keys begin with that no domain brings a toleration of: its pods would run on nodes that fail, or of the control plane.
+"""Prefixes of taint keys for which no domain may bring a toleration.
 
-`deploy/base/admission.yaml` holds the extender's account to the same.
+Otherwise its pods would run on nodes that fail, or on nodes of the control plane. `deploy/base/admission.yaml` enforces
+the same for the extender's account.
 """
 MOST_RESOURCES: Final = 16  # of a quota
 MOST_PODS_OF_QUOTA: Final = 1_000_000
@@ -206,6 +207,7 @@ class ReleaseSpec:
 
     def needs_of(self, requests: Mapping[str, int]) -> dict[str, int]:
         """What a pod with these requests uses up of quotas, in any domain. O(resources)."""
+        # A pod always counts as one pod, whatever it requests.
         needs = {name: amount for name in self.limited if (amount := requests.get(name, 0)) and name != PODS}
         return {PODS: 1, **needs}
 

@@ -70,6 +70,7 @@ def _parse_quantity(text: str, milli: bool) -> int:  # noqa: FBT001 (given by po
     # Beyond these bounds the suffix does not matter.
     if size >= _HUGE:
         return sign * _MOST
+    # Anything above zero rounds up to one unit.
     if size <= _TINY:
         return sign
     value = _ROUNDING.multiply(size, _FACTORS[match["suffix"] or ""] * (1000 if milli else 1))

@@ -29,6 +29,7 @@ class Duration(float):
         parts = list(_DURATION_PART.finditer(text))
         if text == "0":
             return cls(0)
+        # The search skips what is no part, so the parts have to make up the whole text: "1x2s" is no duration.
         if not parts or "".join(part.group() for part in parts) != text:
             raise ValueError(f'expected a duration such as "15s", "1m30s" or "250ms", got "{text}"')
         seconds = sum(float(part[1]) * _SECONDS_PER_UNIT[part[2]] for part in parts)
@@ -57,6 +58,7 @@ class ByteSize(int):
         match = _SIZE.fullmatch(text)
         if match is None:
             raise ValueError(f'expected a size such as "32Mi", "500k" or "4096", got "{text}"')
+        # Cut, because Python refuses to read a number of more than 4,300 digits.
         return cls.of(int(match[1][:_LONGEST_NUMBER]) * _BYTES_PER_UNIT[match[2] or ""])
 
     @classmethod

@@ -111,6 +111,7 @@ class UnaskedPods:
         view, looked, placing = self._index.view, 0, set[str]()
         names = {pod.scheduler for pod in self._index.unplaced.values()} - heard.ages.keys()
         for number in range(len(view.node_names) if names else 0):
+            # The list may have become shorter during a pause.
             here = view.pods_on(number) if number < len(view.node_names) else {}
             looked += len(here)
             placing |= {pod.scheduler for pod in here.values() if pod.scheduler in names}

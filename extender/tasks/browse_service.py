@@ -129,6 +129,7 @@ class ExplainService:
         try:
             explanation = yield from explain(asked, self._view, self._settings, node, offers_changes=offers_changes)
         finally:
+            # The narrowed signature exists for this explanation only, so what was compiled for it is freed at once.
             for compiled in (asked, known_effective_pod(asked, self._view)) if levels else ():
                 self._view.release_compiled(compiled.signature)
         return replace(explanation, gates=() if pod.gating is None else pod.gating.gates, group=held_group(group))
@@ -269,6 +270,7 @@ class BrowseService:
             for record in piece:
                 preemptor = record.plan.preemptor
                 if asked.namespace in ("", preemptor.namespace):
+                    # Padded with zeros, so that the texts sort as the times do.
                     page.add(f"{record.begun:020.6f} {preemptor.uid}", record)
             yield
         rows: list[PreemptionRow] = []
@@ -304,6 +306,7 @@ class BrowseService:
             groups += sum(any(group.counts[role] for role in _IN_FLIGHT) for group in piece)
             yield
         if self._keys[0] != view.nodes_version:
+            # Read before the first step: if nodes change during the count, the next call counts again.
             version = view.nodes_version
             keys, more = yield from topology_keys(view)
             self._keys = version, keys, more

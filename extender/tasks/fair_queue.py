@@ -73,6 +73,7 @@ class FairBacklog(Generic[T]):
         self._added.set()
         if self._count <= self._longest:
             return None
+        # Among equals the namespace of the new item loses it, so that no earlier item is dropped for it.
         largest = max(self._waiting, key=lambda name: (len(self._waiting[name]), name == namespace))
         return self._remove(largest, -1)
 

@@ -85,6 +85,7 @@ class PolicyRecount:
         while True:
             await self._changed.wait()
             self._changed.clear()
+            # Only after the last round: until then the counts belong to two versions of the policies.
             if await self._round() and not self._changed.is_set():
                 self._policies.recounted.notify(None, None)
 
@@ -110,6 +111,7 @@ class GroupUpkeep:
     async def run(self) -> None:
         """Until cancelled; then every change is applied at once again."""
         changed = asyncio.Event()
+        # While this task runs, the index only marks such pods and wakes it.
         self._gated.defer_to(changed.set)
         try:
             while True:
@@ -148,6 +150,7 @@ class ExclusionClock:
         ahead = self._wall() - self._clock.now()
         while True:
             now = self._wall()
+            # The distance of both clocks changes only if the wall clock is set, or the machine was suspended.
             before, ahead = ahead, now - self._clock.now()
             jumped = ahead - before if abs(ahead - before) >= _JUMP else 0.0
             if jumped or self._domains.due() <= now:

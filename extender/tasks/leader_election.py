@@ -243,6 +243,7 @@ class LeaderElector:
         )
         write = self._store.update_lease if base.resource_version else self._store.create_lease
         self._observe(await write(record), sent)
+        # From the sending on: a slow answer must not prolong the term.
         self._until = sent + self._options.renew_deadline
 
     # -- what was observed ---------------------------------------------------------------------------------------

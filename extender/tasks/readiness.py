@@ -170,6 +170,7 @@ class Readiness:
     def is_stale(self) -> bool:
         """Only recent changes of the cluster are missing. Read for every request."""
         stale = [part.is_stale for part in self._parts if not part.is_ready]
+        # A part that was never ready is not stale, and then no answer may be given by old data.
         return bool(stale) and all(stale) and self._is_unblocked
 
     @property
@@ -198,6 +199,8 @@ class Readiness:
     def pod_checks(self) -> tuple[dict[str, str], dict[str, str]]:
         """The checks of the pod, as `checks`; and a remark of passing checks, such as which replica leads."""
         problems, remarks = self.checks(), dict[str, str]()
+        # A standby is a healthy pod, so its check passes with a remark. A replica that cannot reach the Lease does not
+        # pass.
         if self._replica is not None and not self._replica.problem:
             remarks = {name: text for name, text in self._replica.checks().items() if text}
         for part in self._beside:

@@ -136,6 +136,7 @@ class RejectionEvents:
         except Exception:  # noqa: BLE001 (a bug, as of a rule; the other pods get their events)
             _LOG.exception("a rejection could not be explained", extra={"uid": uid})
             return "failed"
+        # Read again, because the explanation took turns with other work: the pod may be bound by now.
         pod = self._pending(uid)
         if pod is None or explanation.preempting or not note:
             return "outdated"

@@ -192,6 +192,7 @@ class Shadow:
         """Passes an object on, and records the change if decisions depend on it."""
         if not isinstance(obj, Pod):
             return self._pass_on(self.sink.upsert, obj)
+        # Read before the change, which replaces the pod and may end its assumption.
         old, assumed = self.index.pods.get(obj.uid), self.index.assumed.held.get(obj.uid)
         changed = self.sink.upsert(obj)
         if changed and self._is_running:
@@ -396,9 +397,11 @@ class Shadow:
         if result not in COMPARED:
             return
         blamed = {rejection.rule for rejection in request.rejected.values()} if result in DIFFERING else set()
+        # With a blamed rule all other rules agreed; without one the result is that of every rule.
         for rule in request.rules:
             self.rules[rule, result if rule in blamed or not blamed else "agreed"] += 1
         if blamed:
+            # The node that the pod was bound to proves most, so it is listed if it was rejected.
             names = sorted(request.rejected, key=lambda name: name != request.node)
             for name in names[:1]:
                 self._differences.append(

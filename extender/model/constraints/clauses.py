@@ -108,6 +108,7 @@ def _is_empty_range(group: list[Clause]) -> bool:
     low, high = _bounds(group)
     if high is None:
         return False
+    # Examples without a value: Gt 3 with Lt 4, and Lt 0.
     return high <= max(0, -1 if low is None else low + 1)
 
 

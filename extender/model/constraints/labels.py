@@ -28,6 +28,7 @@ _MAX_SUBDOMAIN = 253
 # The syntax again as regular expressions for JSON schemas, in parts that can be joined with others.
 VALUE_PATTERN = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?"
 _LABEL = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+# The lookahead limits the prefix to 253 characters, which its own repetitions cannot.
 KEY_PATTERN = rf"(?:(?=[^/]{{1,253}}/){_LABEL}(?:\.{_LABEL})*/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
 _SHORT = 8  # up to so many values a linear search is faster than a binary search
 

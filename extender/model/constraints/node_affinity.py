@@ -177,6 +177,7 @@ class TermIndex:
     def candidates(self, name: str, labels: Labels) -> Iterator[NodeSelectorTerm]:
         """All terms that may match a node. O(label keys of the terms + results)."""
         for key, filed in self._by_label.items():
+            # A node without the label finds the terms of the empty value. They are candidates only: `matches` decides.
             yield from filed.get(labels.get(key, ""), ())
         yield from self._by_name.get(name, ())
         yield from self._others

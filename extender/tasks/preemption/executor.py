@@ -82,9 +82,12 @@ class RetryingWriter:
             except Rejected as error:
                 if not is_forbidden(error):
                     raise GaveUpError(f"{pod.namespace}/{pod.name}: {error}") from error
+                # From the first 403 on, however many follow.
                 forbidden_until = min(forbidden_until, self._clock.now() + FORBIDDEN_SECONDS)
                 await self._wait(pod, error, backoff.next(), min(deadline, forbidden_until))
             except KubeError as error:
+                # The name may belong to a new pod by now, as in a StatefulSet. Writes carry the UID, so each retry
+                # would conflict again.
                 if isinstance(error, Conflict) and await self._is_another(pod):
                     return False
                 await self._wait(pod, error, backoff.next(), deadline)
@@ -248,6 +251,7 @@ class PreemptionExecutor:
         await self._annotate(pod, deadline)
 
     async def _annotate(self, pod: PodRef, deadline: float) -> None:
+        # A new value each time, because a patch with the same value is no update and requeues nothing.
         stamp = f"{self._clock.now():.3f}"
         await self._retrying.write(pod, lambda: self._writer.annotate(pod, REQUEUE_ANNOTATION, stamp), deadline)
 

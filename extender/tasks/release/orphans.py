@@ -78,6 +78,7 @@ class OrphanReleaser:
         now = self._clock.now()
         self._since = {uid: self._since.get(uid, now) for uid in self._orphans}
         late = [uid for uid, since in self._since.items() if now >= since + self._grace]
+        # Thousands at once after a policy is deleted: the rate limiter of the releaser spreads them.
         await asyncio.gather(*(self._release(uid) for uid in late))
         left = [since + self._grace - self._clock.now() for uid, since in self._since.items() if uid in self._orphans]
         return max(min(left, default=0.0), 0.0)
@@ -87,6 +88,7 @@ class OrphanReleaser:
         if pod is None or gate is None:
             return
         group = GroupKey(pod.namespace, "", own_group(uid))
+        # No level: the pod is not narrowed to a domain.
         decision = GroupDecision(group, gate, 1, (), self._utc_now().replace(microsecond=0))
         self._since[uid] = self._clock.now() + _RETRY - self._grace  # until the watch shows it, or the next try
         try:

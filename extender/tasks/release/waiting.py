@@ -36,6 +36,7 @@ class _Line:
 
     def put(self, key: GroupKey, priority: int) -> OrderedDict[GroupKey, int]:
         """Adds the group behind its equals if it is not in the line; returns the groups of its priority."""
+        # A group whose priority has changed goes to the end of the line of its new priority.
         if self.priority_of.get(key, priority) != priority:
             self.remove(key)
         self.priority_of[key] = priority
@@ -97,6 +98,7 @@ class DecisionLines:
         groups = line.put(key, priority)
         groups[key] = version
         groups.move_to_end(key)
+        # Times the number of lines, so that the tries of all namespaces together keep within a tenth of the time.
         line.ready = now + max(seconds * _PAUSES * len(self._lines), _SHORTEST)
 
     def retry(self, key: GroupKey) -> None:
@@ -153,6 +155,7 @@ class WaitingGroups:
 
     def room_changed(self, change: object = None) -> None:
         """More room may be free now. O(1)."""
+        # Called for each change of room, so it costs nothing while no group waits.
         if (self._short or len(self.lines)) and may_free_room(change):
             self._freed.set()
 

@@ -224,6 +224,8 @@ class PlacementWriter:
                 self._written[group] = await self._store.create_placement(decision_body(decision, "", owner, pods))
                 return decision
             stands = placement.decision
+            # Only the decision that is to be replaced may be overwritten. Any other decision stays, because pods may
+            # have been released by it.
             if stands is not None and stands != replaces:
                 self._written[group] = placement
                 return stands
@@ -373,6 +375,7 @@ class StepWriter:
             self._come_back(group.key, memory.wait(self._clock.now()))
             return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.FAILED, failed)
         memory.has_expired = False
+        # Before the patches: the watch may show a released pod before its patch is answered.
         self._expect(group, memory, [pod.uid for pod in step.pods])
         outcomes = await self._pods.release_all(step.pods, decision)
         failed = ""
@@ -483,6 +486,7 @@ class StepWriter:
         if now < due:
             self._come_back(group.key, due)
             return
+        # Cleared first: after a failed write it is not known what the object has.
         memory.written_status, memory.status_written_at = None, now
         try:
             if known is None and memory.decision is not None:

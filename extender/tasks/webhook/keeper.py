@@ -133,6 +133,7 @@ class OwnCertificates:
             secret = await self._read()
         except NotFound:
             secret = await self._restore()
+        # An API server learns of the bundle by its watch. Until each has had time for that, nothing counts as trusted.
         settled = self._clock.now() >= self._confirmed_since + SETTLE_SECONDS
         trusted = self._confirmed if settled else b""
         step = next_step(self._known, self._utc_now(), self._options.names, self._options.lifetime, trusted)
@@ -295,6 +296,8 @@ class WebhookConfigurations:
             return
         present, required = obj.get("webhooks"), self._wanted[which](bundle)
         metadata: JsonObject = obj.get("metadata") or {}
+        # From the full requirement, so before it is narrowed: the next round compares with what was required, not with
+        # what is left of it.
         noted = metadata | self._annotated(which, metadata, required)
         if which == MUTATING:
             before = (metadata.get("annotations") or {}).get(REQUIRED_ANNOTATION)

@@ -291,6 +291,7 @@ class _Changes:
                 like = by_name.get(pod.full_name)
                 like = like if like is not None and _is_made_of(like, pod) else None
             else:
+                # The pods of the template are equal, so the earlier pods are compared with the first one only.
                 similar = similar or iter([other for other in earlier if _is_made_of(other, pod)])
                 like = next(similar, None)
             if like is None:

@@ -52,8 +52,10 @@ def compute(what_if: WhatIf, index: ClusterIndex, settings: Settings) -> Steps[W
 
 def _place(waiting: PodToPlace, index: ClusterIndex, placing: Placing) -> Placement:
     pod = waiting.pod
+    # The seed comes from the UID, so that the same what-if has the same answer.
     decision = placing.decide(pod, crc32(pod.uid.encode()))
     if decision.node:
+        # Read first: once the pod is placed, its nomination and its plan keep no room on these nodes.
         released = (pod.nominated_node, index.view.plan_node(pod.uid))
         index.upsert(structs.replace(pod, node=decision.node, rejection=""))
         placing.placed((decision.node, *released))
@@ -85,6 +87,7 @@ class _Explained:
         """The obstacles of a pod; empty once enough pods are explained. O(nodes × clauses), O(1) for an equal pod."""
         kind, version = self._placing.kind(waiting.pod), self._placing.version
         known = self._known.get(kind)
+        # Replicas of a workload are mostly rejected one after the other, and cost one explanation together.
         if known is not None and known[0] == version:
             return known[1]
         if self._explained >= MOST_EXPLAINED:
