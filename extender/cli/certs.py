@@ -104,6 +104,7 @@ def _authority(folder: Path, in_use: Path, now: datetime) -> Authority:
         authority = Authority.load(read_bytes(str(certificate)), read_bytes(str(key)))
     except ValueError as error:
         raise CommandError(f"{folder}: {error}") from None
+    # An expired authority would sign certificates that no client accepts, and the files would look renewed.
     if authority.end <= now:
         raise CommandError(f"{certificate}: expired on {authority.end:%Y-%m-%d}; remove it to create a new one")
     return authority
@@ -118,6 +119,7 @@ def _write_pair(folder: Path, name: str, pair: Pair) -> None:
 def _write(path: Path, content: bytes, mode: int) -> None:
     """Replaces a file in one step, because a running service may read it at any time. Its mode is set from the start."""
     draft = path.with_name(f".{path.name}.new")
+    # A draft that an interrupted run has left. O_EXCL below would fail on it, and its mode may be another one.
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
@@ -133,6 +135,7 @@ def _name(text: str) -> str:
     try:
         ip_address(text)
     except ValueError:
+        # A wildcard may stand for the first label only, as `*.example.com` (RFC 6125).
         if not is_dns_subdomain(text.removeprefix("*.")):
             raise argparse.ArgumentTypeError(f'expected a host name or an address, got "{text}"') from None
     return text

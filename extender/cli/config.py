@@ -106,6 +106,7 @@ def generate(arguments: argparse.Namespace) -> int:
     if arguments.config and arguments.mode:
         raise CommandError("--config and --mode: the configuration sets the mode")
     settings = read_settings(arguments.config) if arguments.config else default_settings(arguments.mode or "offload")
+    # `--schedulers 0` counts as several too, so that it gets the error about the number.
     is_several = arguments.schedulers != 1 or bool(arguments.out)
     names = [""]
     if is_several:
@@ -117,13 +118,16 @@ def generate(arguments: argparse.Namespace) -> int:
     if arguments.out:
         _write(Path(arguments.out), documents)
     else:
+        # One stream of YAML documents, which `kubectl apply -f -` and a shell can split.
         say(*"---\n".join(documents.values()).removesuffix("\n").split("\n"))
     return 0
 
 
 def _check_several(settings: Settings, layout: str, count: int) -> None:
+    # `--out` alone gives 1 here: a single scheduler has a single document, which is printed.
     if not 1 < count <= MOST_SCHEDULERS:
         raise CommandError(f"--schedulers: expected 2 to {MOST_SCHEDULERS}, got {count}")
+    # With `schedulers: one` the extender leaves free resources to the scheduler, which does not see what others assume.
     if settings.schedulers != "many":
         raise CommandError("--schedulers: give a configuration of the extender with `schedulers: many` (--config)")
     if layout != "service":
@@ -195,7 +199,10 @@ def scheduler_configuration(settings: Settings, arguments: argparse.Namespace, n
             "leaderElection: # a Lease of its own: the first scheduler has another one",
             "  leaderElect: true",
         ]
+        # kube-scheduler's default Lease is kube-scheduler in kube-system. Two schedulers with one Lease would stand by
+        # for each other.
         lines += [f"  resourceName: {name}", "  resourceNamespace: kube-system"]
+    # Extenders are no part of a profile: one entry serves every schedulerName of this process.
     lines += [*_profiles(settings, name), "", "extenders: # they apply to all profiles of this scheduler"]
     return "\n".join([*lines, *_extender_entry(settings, arguments)]) + "\n"
 
@@ -239,6 +246,8 @@ def _profiles(settings: Settings, name: str) -> Iterator[str]:
         yield "      multiPoint: # disables a plugin at all extension points"
         yield "        disabled:"
         yield from (f"          - name: {plugin}" for plugin in disabled)
+    # The two disabled plugins give up to 2 × 100 points each. With inTree the extender answers 0 to 400, and kube-
+    # scheduler multiplies that by ten. Ten times the weights of the other plugins keep the proportions.
     if settings.answers.score_scale == "inTree":
         yield "        enabled: # the default weights times ten, as answers.scoreScale is inTree"
         yield from (f"          - {{name: {entry}}}" for entry in _TEN_TIMES)
@@ -270,6 +279,7 @@ def _plugin_config(settings: Settings) -> Iterator[str]:
 def _disabled(settings: Settings) -> list[str]:
     if settings.mode == "augment":
         return []
+    # In mode offload the extender applies these rules for all nodes. The plugin would apply them again, node by node.
     return [plugin for plugin, rule in catalog.replaced_plugins() if rule.is_enabled(settings.rules)]
 
 
@@ -297,6 +307,8 @@ def _extender_entry(settings: Settings, arguments: argparse.Namespace) -> Iterat
         why = "without the extender two schedulers would give one room away twice"
     elif settings.quota.rejects:
         why = "without the extender pods would be placed over their quotas"
+    # `ignorable: true` places pods without the extender while it does not answer. Only an extender that forbids nothing
+    # of its own may be passed over.
     must_ask = offload or settings.quota.rejects or settings.schedulers == "many"
     yield f"    ignorable: {'false' if must_ask else 'true'} # {why}"
     if server.tls.cert_file:

@@ -85,6 +85,7 @@ async def _play_on(player: Player) -> None:
     await player.run(play.steps)
     while play.forever:
         await player.run(play.forever)
+    # All steps are done, and the cluster stays to be looked at.
     await asyncio.Event().wait()
 
 
@@ -94,12 +95,14 @@ async def _until_signal(*work: Awaitable[None]) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
+    # The signal is one of the jobs, so that a job that fails and Ctrl-C end the wait in the same way.
     tasks = [asyncio.ensure_future(awaitable) for awaitable in (stopped.wait(), *work)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
+        # Until all are cancelled: they use the cluster and the service, which the caller closes next.
         await asyncio.gather(*tasks, return_exceptions=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)

@@ -92,6 +92,7 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0, 1 or 2, by the worst finding."""
     findings, checked = examine(arguments)
+    # Stable: findings of one severity stay in the order of the checks.
     findings.sort(key=lambda finding: -_RANK[finding.severity])
     _print(findings, checked, arguments.output)
     return max((_RANK[finding.severity] for finding in findings), default=0)
@@ -202,6 +203,8 @@ class _ClusterAccess(NamedTuple):
         own, given, account = settings.kube.kubeconfig, arguments.kubeconfig, arguments.account
         is_here = _is_here(arguments, url, settings)
         if account or given or arguments.context:
+            # With --as, permissions are reviewed for the account (SubjectAccessReview). Otherwise the reviews are about
+            # the user of the kubeconfig, and only the kubeconfig of the service has its user.
             is_own = bool(account) or given == own
             return cls(
                 access_to(cluster_of(arguments)),
@@ -211,6 +214,8 @@ class _ClusterAccess(NamedTuple):
             )
         if own and is_file(own):
             return cls(access_to(settings.kube), is_here=is_here)
+        # A service without a kubeconfig on this machine takes the same default as this command, so nothing is
+        # uncertain.
         return cls(access_to(Kube()), "", "" if is_here and not own else "the account of this command", is_here)
 
 
@@ -250,6 +255,7 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: KubeSc
         facts = replace(facts, deployment=await read_deployment(session.reads, cluster.namespace))
         lease = await _lease(session, settings.leader_election, cluster.namespace)
         if lease is not None:
+            # renewTime is the clock of the holder. A skew between the clocks is a finding of its own.
             age = 0.0 if lease.renew_time is None else facts.now - lease.renew_time.timestamp()
             facts = replace(facts, lease_holder=lease.holder, lease_age=age)
         return facts
@@ -278,10 +284,13 @@ async def _queue(
     started, profiles = facts.total("process_start_time_seconds"), _profiles(scheduler)
     ours = [pod for pod in pods if pod.scheduler in profiles]
     asked = asking_schedulers(facts)
+    # A request of another scheduler proves nothing about this one.
     called_at = facts.latest("extender_last_request_timestamp_seconds") if asked <= profiles else 0.0
+    # A pod without the condition PodScheduled: its scheduler has not tried it since it was created.
     untried = [pod.untried_since for pod in ours if pod.untried_since]
     entries = () if scheduler is None or not facts.knows_settings else scheduler.extenders
     entry = entry_of(entries, facts.settings, facts.url)
+    # An event names the URL of the extender that failed. Failures of other extenders are not ours to report.
     others = [other.url_prefix for other in entries if other is not entry and other.url_prefix]
     kubeconfig = "" if scheduler is None else scheduler.client_connection.kubeconfig
     return SchedulerCalls(
@@ -310,6 +319,7 @@ def _examine_tls(entry: Extender, url: str, facts: Facts) -> list[Finding] | Non
         "key": (tls.key_data, tls.key_file),
     }
     pem = {part: data or content_of(path) for part, (data, path) in given.items()}
+    # Inline data counts like a file: `caData` and so on need no machine.
     if any(path and not pem[part] for part, (_, path) in given.items()):
         return None
     findings: list[Finding] = []
@@ -319,6 +329,7 @@ def _examine_tls(entry: Extender, url: str, facts: Facts) -> list[Finding] | Non
             problem = f"the certificate in {part}File of the scheduler's tlsConfig expires in {ago(end - facts.now)}"
             remedy = f"{RENEW}, and restart kube-scheduler"
             findings.append(Finding("warning", "certificate", problem, remedy))
+    # A handshake is tried only with a service that has answered. Otherwise the error would be about the network.
     if pem["ca"] and facts.samples is not None and url.startswith("https:"):
         with suppress(OSError, ValueError):
             host = urlsplit(entry.url_prefix).hostname

@@ -74,6 +74,7 @@ def run_exclude(arguments: argparse.Namespace) -> int:
     added |= {name: text for name, text in (("until", until), ("reason", arguments.reason)) if text}
 
     def change(excluded: list[JsonObject]) -> list[JsonObject]:
+        # In place of an earlier exclusion of the domain: the last command decides when it ends.
         return [*(exclusion for exclusion in excluded if exclusion.get("domain") != arguments.domain), added]
 
     name = _changed(arguments, change)
@@ -150,12 +151,16 @@ def _changed(arguments: argparse.Namespace, change: Callable[[list[JsonObject]],
         holding = [
             obj for obj in of_key if any(exclusion.get("domain") == arguments.domain for exclusion in _excluded(obj))
         ]
+        # The object that excludes the domain already, so that one domain has one exclusion. Else the first of the key.
         changed = next(iter([*holding, *of_key]), None)
         if changed is None:
             return await _create(session, arguments.key, change([]), others={obj["metadata"]["name"] for obj in read})
         name, version = changed["metadata"]["name"], changed["metadata"]["resourceVersion"]
+        # The name becomes part of a path. An API server with another validation must not lead the request elsewhere.
         if not _NAME.fullmatch(name):
             raise CommandError(f"TopologyDomains {name}: this name cannot be part of a URL path")
+        # A merge patch replaces the whole list. With the resourceVersion the API server answers 409 if another writer
+        # was faster.
         body = {"metadata": {"resourceVersion": version}, "spec": {"excluded": change(_excluded(changed))}}
         path = f"{TOPOLOGY_DOMAINS.path}/{name}"
         await session.writes.call("PATCH", path, body=body, content_type=MERGE_PATCH, limit=_LIMIT)
@@ -166,11 +171,14 @@ def _changed(arguments: argparse.Namespace, change: Callable[[list[JsonObject]],
 
 async def _create(session: Session, key: str, excluded: list[JsonObject], others: Collection[str]) -> str:
     """A TopologyDomains for the key that declares no domain; returns its name. Raises CommandError."""
+    # Example: topology.kubernetes.io/zone becomes topology.kubernetes.io-zone.
     name = re.sub("[^a-z0-9.]+", "-", key.lower())
     if name in others:
         raise CommandError(
             f"no TopologyDomains has the key {key}, and the name {name} is taken: create an object for this key by hand"
         )
+    # Objects beyond the first ones by name are ignored by the extender, so the exclusion would be written and do
+    # nothing.
     if len(others) >= MOST_TOPOLOGY_DOMAINS:
         raise CommandError(
             f"no TopologyDomains has the key {key}, and a further object has no effect: only {MOST_TOPOLOGY_DOMAINS} are read"

@@ -65,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.snapshot:
         explanation = _from_snapshot(arguments, namespace, name, body)
     else:
+        # `safe=""`: a slash in a name must not become a part of the path.
         path = "" if body else f"/{quote(namespace, safe='')}/{quote(name, safe='')}"
         query = f"?node={quote(arguments.node, safe='')}" if arguments.node else ""
         remedy = "check the names of the pod and the node, and `extender doctor`"
@@ -97,6 +98,7 @@ def ask_service(arguments: argparse.Namespace, path: str, body: bytes, remedy: s
 def service_of_snapshot(arguments: argparse.Namespace) -> Service:
     """A service in this process with the objects of the snapshot."""
     settings = settings_of(arguments)
+    # A fixed seed: equal snapshots have equal answers, also where equal nodes are chosen at random.
     return service_of_objects(settings, snapshot_of(arguments.snapshot, settings.limits).objects, Random(0))
 
 
@@ -139,6 +141,7 @@ def report(explanation: Explanation, is_wide: bool = False) -> Iterator[str]:  #
             yield from ("", *_constraint(state))
         if explanation.node is not None:
             yield from ("", *_node(explanation.node))
+        # A pod that some node would take needs no change of the cluster.
         if not explanation.fitting:
             yield from ("", "What would help (each was tried)", *_changes(explanation))
 
@@ -283,10 +286,13 @@ def _notes(state: ConstraintState) -> Iterator[str]:
             f"{state.eligible} eligible domains is {state.minimum}"
         )
         if state.min_domains > state.eligible:
+            # As in podtopologyspread: with fewer domains than minDomains the global minimum is treated as 0.
             yield f"minDomains {state.min_domains}: more than the eligible domains, so the minimum counts as 0"
         yield from (f"without {excluded.domain}: {excluded.why}" for excluded in state.left_out)
+    # Allowed in Kubernetes, and mostly a mistake in the labels: skew is then about other pods only.
     if state.excludes_itself:
         yield "its selector does not select the pod itself, so placing the pod changes no count"
+    # As in interpodaffinity: otherwise the first pod of a group with affinity to itself could never be placed.
     if state.is_first_pod:
         yield "no pod matches yet and this one matches itself: every domain passes"
     if state.carrier:

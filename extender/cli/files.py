@@ -102,6 +102,7 @@ def _plain(path: str, document: object) -> Any:
 
 def _listed(value: Any, depth: int = 0) -> Iterator[Any]:
     """An object, or the objects of a List. Lists may be nested."""
+    # `kubectl get` prints kind List; API servers print PodList, NodeList and so on.
     if isinstance(value, dict) and str(value.get("kind")).endswith("List") and depth < _DEEPEST_LIST:
         items = value.get("items")
         for item in items if isinstance(items, list) else ():
@@ -120,6 +121,7 @@ def read_listed(path: str) -> bytes:
         files = sorted(file for file in Path(path).rglob("*") if file.suffix in _OBJECT_FILES)
         if not files:
             raise CommandError(f"{path}: a folder without files of JSON or YAML")
+        # JSON documents one after the other: the decoder of snapshots takes a stream of them.
         return b"\n".join(read_listed(str(file)) for file in files)
     body = _as_utf8(path, read_bytes(path))
     if _NO_YAML.match(body):
@@ -194,6 +196,7 @@ def access_to(kube: Kube) -> Access:
         address = f"[{host}]" if ":" in host else host
         port = os.environ.get("KUBERNETES_SERVICE_PORT") or "443"
         return Access(host=f"https://{address}:{port}", account_folder=ACCOUNT_FOLDER)
+    # As client-go: the variable, possibly with several files, and then the home folder.
     default = os.environ.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     return Access(kubeconfig=kube.kubeconfig or default, context=kube.context)
 

@@ -108,6 +108,7 @@ def groups_of(objects: Iterable[Object], settings: Settings, *, is_partial: bool
     ``is_partial``: the objects lack bound pods.
     """
     index = ClusterIndex(settings.rules, counts_of_rules())
+    # Objects come in any order. The index files pods again when their policy comes.
     for obj in filter(_is_of_groups, objects):
         index.upsert(obj)
     groups = [
@@ -115,6 +116,7 @@ def groups_of(objects: Iterable[Object], settings: Settings, *, is_partial: bool
         for key in sorted(index.gated.groups)
         if (state := group_state(key, index.gated, index.pods)) is not None
     ]
+    # A gated pod in no group waits for a policy that was deleted or never existed: nothing will remove its gate.
     grouped = {uid for group in index.gated for uid in group.roles}
     strays = sorted(stray_pods(index.pods.values(), grouped), key=lambda stray: stray.pod)
     policies = sorted(index.policies, key=lambda policy: str(policy.key))
@@ -142,6 +144,7 @@ async def read_groups(connection: Connection, limits: ConstraintLimits, **pods: 
             async for page in read_pages(connection, kind.path, **selection):
                 objects += filter(_is_of_groups, _decoded(kind, page))
         except NotFound:
+            # The CRDs of policies are installed only where policies are used.
             continue
     return objects
 
@@ -164,6 +167,7 @@ def _is_of_groups(obj: Object) -> bool:
 async def read_unbound_groups(connection: Connection, settings: Settings) -> Groups | None:
     """The groups as far as pods without a node show them; None where the account may not read them."""
     try:
+        # Gated pods have no node, and they are few. The list of all pods would be much larger.
         objects = await read_groups(connection, settings.limits, fieldSelector="spec.nodeName=")
     except KubeError as error:
         if error.status in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED):

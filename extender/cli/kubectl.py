@@ -86,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs `kubectl-placement` and returns the exit code."""
     given = sys.argv[1:] if argv is None else argv
     arguments = _parser(given[0] if given else "").parse_args(given)
+    # `completion` has no option --kubeconfig: it prints a script and needs no cluster.
     return run_command(_run if "kubeconfig" in arguments else arguments.run, arguments, PROGRAM)
 
 
@@ -104,6 +105,7 @@ def _parser(chosen: str) -> _Parser:
 def _run(arguments: argparse.Namespace) -> int:
     """Runs a command with kubectl's cluster and namespace, and with a service in it."""
     run = arguments.run
+    # A file needs neither a cluster nor a service.
     if getattr(arguments, "snapshot", None):
         return int(run(arguments))
     arguments.kubeconfig = kubectl_file(arguments.kubeconfig)
@@ -115,6 +117,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return int(run(arguments))
     pod = _find_pod(kube, arguments.extender_namespace)
     with ExitStack() as held:
+        # Only without files of the user. The folder lives as long as the command: the key is on disk for seconds, in
+        # mode 0600.
         if pod.scheme == "https" and not any(getattr(arguments, name) for name in _FILES):
             folder = held.enter_context(TemporaryDirectory())
             vars(arguments).update(_client_files(kube, pod, Path(folder)))
@@ -125,11 +129,13 @@ def _run(arguments: argparse.Namespace) -> int:
         try:
             return int(run(arguments))
         except CommandError as error:
+            # The forward is up and its pod does not answer. kubectl's own message says more than "connection reset".
             if isinstance(error.__cause__, NoAnswerError) and (problems := log()):
                 text = f"pod {pod} does not answer: {'; '.join(problems)}"
                 raise CommandError(
                     text, f"see `kubectl -n {pod.namespace} describe pod {pod.name}`, and its log"
                 ) from None
+            # The port of the forward is random and closed by now, so errors name the pod.
             raise CommandError(*(line.replace(arguments.url, f"pod {pod}") for line in error.lines)) from None
 
 
@@ -206,6 +212,7 @@ def _find_pod(kube: Kube, namespace: str) -> ServicePod:
     async def find() -> ServicePod:
         async with open_session(access_to(kube), SystemClock()) as session:
             pods = await _pods(session.reads, namespace)
+            # Two installations may serve two schedulers. Which one is meant cannot be guessed.
             if len({pod.namespace for pod in pods}) > 1:
                 names = ", ".join(sorted({pod.namespace for pod in pods}))
                 raise CommandError(
@@ -216,6 +223,7 @@ def _find_pod(kube: Kube, namespace: str) -> ServicePod:
                 shown = (f"{pod} ({pod.waits_for})" if pod.waits_for else str(pod) for pod in pods)
                 image = ("name your image in the overlay, as deploy/README.md says",) if _lack_image(pods) else ()
                 raise CommandError(f"no pod of the extender runs: {', '.join(shown)}", "see `kubectl describe`", *image)
+            # A pod that is not ready answers too, and says what it waits for.
             ready = [pod for pod in running if pod.is_ready] or running
             leader = await _leader(session.reads, ready[0].namespace) if len(ready) > 1 else ""
             return next((pod for pod in ready if pod.name == leader), ready[0])
@@ -237,6 +245,7 @@ async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
     if not namespace and (pods := await _pods_in(connection, await _granted(connection), denied)):
         say(f"asks pods in {pods[0].namespace}, the namespace of ClusterRoleBinding {BINDING}…", to=sys.stderr)
         return pods
+    # Only to explain: such a pod may belong to a tenant and could give false answers, so it is never asked.
     if not namespace and (claimed := await _pods_in(connection, [""], denied)):
         names = sorted({pod.namespace for pod in claimed})
         raise CommandError(
@@ -262,6 +271,7 @@ async def _pods_in(connection: Connection, namespaces: Iterable[str], denied: li
         try:
             items = await read_list(connection, path, labelSelector=LABELS)
         except KubeError as error:
+            # Only a lack of permission for one namespace is no reason to give up on the others.
             if error.status not in _DENIED:
                 raise
             denied.append(place or "all namespaces")
@@ -326,6 +336,7 @@ def _client_files(kube: Kube, pod: ServicePod, folder: Path) -> dict[str, str]:
     for name in _FILES.values():
         if name not in data:
             raise CommandError(f"{where}: data: {name} is missing", remedy)
+        # The mode first: written and then restricted, the key could be read in between.
         (folder / name).touch(0o600)
         (folder / name).write_bytes(b64decode(data[name]))
     return {argument: str(folder / name) for argument, name in _FILES.items()}
@@ -367,6 +378,7 @@ def _forward(kube: Kube, pod: ServicePod) -> Iterator[tuple[str, Callable[[], li
             try:
                 match = _FORWARDING.match(running.stdout.readline())
                 if match is None:
+                    # kubectl has ended: its errors are complete.
                     running.wait()
                     raise CommandError(f"pod {pod} cannot be reached by a port-forward", *log(), _ROLE)
                 yield f"{pod.scheme}://{match[1]}", log
@@ -408,9 +420,13 @@ class _Parser(argparse.ArgumentParser):
         self, words: Sequence[str], begun: str, given: argparse.Namespace | None = None
     ) -> list[str] | None:
         """The completions of ``begun`` after these words; None for a file, which the shell completes."""
-        # The words are read as argparse would read them, but incomplete: `awaited` is an option whose value comes next. Then
-        # 1. a word that begins an option gets the options; 2. a value gets its choices, or names of the cluster; 3. a word
-        # without an option gets the values of the positional argument; 4. a file is left to the shell.
+        # The words are read as argparse would read them, but they are incomplete. `awaited`: an option whose value comes
+        # next. `given`: the options before the cursor, which choose the cluster that names come from. Then:
+        #
+        # 1. A word that begins an option gets the options.
+        # 2. The value of an option gets its choices, or names of the cluster.
+        # 3. A word without an option gets the values of the positional argument.
+        # 4. A file is left to the shell.
         given = given or argparse.Namespace(kubeconfig="", context="", namespace="")
         awaited: argparse.Action | None = None
         for number, word in enumerate(words, 1):
@@ -434,6 +450,7 @@ class _Parser(argparse.ArgumentParser):
 
 def complete(argv: Sequence[str] | None = None) -> int:
     """Runs `kubectl_complete-placement`: prints what the last word may become, then cobra's directive."""
+    # kubectl passes the words before the cursor, and last the word at the cursor, which may be empty.
     *words, begun = (sys.argv[1:] if argv is None else argv) or [""]
 
     def run(_: argparse.Namespace) -> int:

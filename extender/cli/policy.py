@@ -145,15 +145,18 @@ def run_test(arguments: argparse.Namespace) -> int:
     if not arguments.pod and not (arguments.snapshot or arguments.kubeconfig):
         arguments.wrong_usage("--namespace without --pod needs --snapshot or --kubeconfig")
     settings = settings_of(arguments)
+    # `rejects_excess=False`: limits of constraints are about the service, and would hide what the policies do.
     index = ClusterIndex(settings.rules, counts_of_rules(), rejects_excess=False)
     policies = _policies(arguments.policies, settings, index, arguments.namespace or _DEFAULT_NAMESPACE)
     known = _surroundings(arguments, settings, any(policy.release for policy in index.policies))
     for name, labels in known.namespaces.items():
         index.upsert(Namespace(name, labels))
+    # After all policies of all files: their order in the files must not matter.
     verb = AdmitVerb(index.policies, known, settings, None if known.nodes is None else known, index.domains)
     for policy in policies:
         _review(policy, verb)
     objects = _objects(arguments, known)
+    # The API server gives every namespace the label kubernetes.io/metadata.name, by which policies may select it.
     for name in {_namespace_of(obj) for obj in objects} - known.namespaces.keys():  # it has its name alone
         known.namespaces[name] = {NAMESPACE_NAME_LABEL: name}
         index.upsert(Namespace(name, known.namespaces[name]))
@@ -222,6 +225,7 @@ def _policies(paths: Iterable[str], settings: Settings, index: ClusterIndex, nam
             except PolicyError as error:
                 entry = PolicyFound(path, error.invalid.key, document, list(error.invalid.errors), warnings)
                 table.put(error.invalid)
+            # The table keeps one policy for each key: the second would silently replace the first.
             if any(entry.key == other.key for other in policies):
                 raise CommandError(f"{path}: {entry.key} is given twice")
             policies.append(entry)
@@ -241,6 +245,7 @@ def _objects(arguments: argparse.Namespace, known: Surroundings) -> list[JsonObj
         return known.pods
     objects = [obj for path in arguments.pod for obj in _objects_of(path)]
     namespace = arguments.namespace or _DEFAULT_NAMESPACE
+    # The object's own namespace, if it has one, is later in the mapping and so replaces the default.
     return [{**obj, "metadata": {"namespace": namespace, **obj["metadata"]}} for obj in objects]
 
 
@@ -268,6 +273,7 @@ def _tested(
     # In the order of the API server: (1) admission by the webhook's own code; (2) the validation of the resulting pod, only for
     # an object from a file, because an existing one has passed it; (3) the nodes before and after, for a pod; (4) the directives
     # that apply at scheduling; (5) for a workload each pod that its template makes, in the same way.
+    # DaemonSet pods are exempt if the DaemonSet controller creates them. The test takes the part of that account.
     creator = next(iter(settings.policies.exemptions.daemon_sets_by), "")  # only pods of a DaemonSet need it
     admission = verb.admit(review_of(obj, _namespace_of(obj), creator))
     response, metadata = admission.review["response"], obj["metadata"]
@@ -356,6 +362,7 @@ def _nodes_document(match: NodeMatch) -> JsonObject:
 def _is_good(document: JsonObject) -> bool:
     """Whether the object is admitted without a conflict or an error, and fits a node if the nodes are known."""
     nodes, held = document["nodes"], document["scheduling"]
+    # A pod that fits no node is created without an error, and stays pending for ever.
     if nodes is not None and not nodes["matching"]:
         return False
     if held is not None and (held["refused"] or held["matching"] == []):

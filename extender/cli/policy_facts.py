@@ -58,6 +58,7 @@ async def read_policy_facts(connection: Connection, settings: Settings, *, is_he
         page = await get(watched.kind.path, {"limit": str(_PAGE if is_policy_kind(watched) else 1)})
         if page == {}:
             not_served.append(f"{resource}.{group}")
+        # Items of a list lack apiVersion and kind.
         for item in (page or {}).get("items") or () if is_policy_kind(watched) else ():
             policy = _policy({**item, "apiVersion": f"{group}/{VERSION}"}, watched.api_kind, settings)
             policies.append(PolicyInUse(policy, (item.get("status") or {}).get("matchedPods")))
@@ -71,11 +72,14 @@ async def read_policy_facts(connection: Connection, settings: Settings, *, is_he
         for name, configuration in configurations.items()
         if configuration
     }
+    # Each configuration names the CA by which the API server verifies the webhook. After a rotation an old CA in it
+    # makes every call fail.
     leaf = await _serving_certificate(get, settings, clients)
     faults = {
         url: await asyncio.to_thread(webhook_fault, url, _decoded(config.get("caBundle")))
         for configs in clients.values()
         for config in configs
+        # A loopback URL means the machine of the API server, so from elsewhere it cannot be tried.
         if (url := config.get("url")) and (is_here or urlsplit(url).hostname not in LOCAL)
     }
     facts = PolicyFacts(
@@ -130,6 +134,7 @@ async def _selecting_nothing(get: _Get, configurations: Mapping[str, JsonObject 
     for webhook in (mutating or {}).get("webhooks") or ():
         for name, what in (("objectSelector", "pod"), ("namespaceSelector", "namespace")):
             text = selector_text(webhook.get(name))
+            # An empty cluster matches no selector. Only a selector that selects none of several objects is a mistake.
             if text and await _is_none(get, what, {"labelSelector": text}) and not await _is_none(get, what, {}):
                 lost[name] = what
     return lost

@@ -34,6 +34,7 @@ class TestedPods(NamedTuple):
 def add_pods(index: ClusterIndex, objects: Iterable[Object], tested: Sequence[TestedPods]) -> None:
     """Adds the objects of the cluster to an index with policies, then the tested pods. They replace pods of the same name."""
     copies = [pod for pods in tested for pod in _copies(pods)]
+    # A tested pod that exists would otherwise take room twice.
     names = {pod.full_name for pod in copies}
     for obj in objects:
         if not isinstance(obj, Pod) or obj.full_name not in names:
@@ -60,6 +61,7 @@ def group_of(pod: Pod, index: ClusterIndex, settings: Settings, *, is_known: boo
     state = group_state(group.key, index.gated, index.pods)
     if state is None:
         return None
+    # No decision and no memory, as for a group that was just created.
     step = next_step(state, None, ())
     document = {
         "policy": group.key.policy,

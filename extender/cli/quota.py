@@ -106,6 +106,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
     if arguments.snapshot or arguments.kubeconfig:
         source, body = _objects(arguments)
         names = [obj.name for obj in decoded(source, body, settings.limits).objects if isinstance(obj, Namespace)]
+        # A typing error in a name would deny a tenant everything, because the written policy denies by default.
         for name in allowed.keys() - set(names):
             raise CommandError(f"{source}: namespace {name} of --allow does not exist")
     documents = native_quotas(names, allowed, settings.quota, audits=arguments.audit)
@@ -117,7 +118,10 @@ def _objects(arguments: argparse.Namespace) -> tuple[str, bytes]:
     if arguments.snapshot:
         return arguments.snapshot, read_listed(arguments.snapshot)
     return arguments.kubeconfig or "the cluster", read_cluster(
-        cluster_of(arguments), _PATHS, {kind for _, kind in _PATHS} - _NEEDED
+        # Workloads only show what would come. A user who may not list them still gets the report on pods.
+        cluster_of(arguments),
+        _PATHS,
+        {kind for _, kind in _PATHS} - _NEEDED,
     )
 
 
@@ -138,6 +142,7 @@ def _tables(report: QuotaReport, most: int) -> Iterator[tuple[str, Sequence[str]
     for row in report.namespaces:
         limit = "exempt" if row.is_exempt else _number(row.limit)
         cells = [row.namespace, str(row.placed), str(row.pending), limit, str(row.closed_nodes)]
+        # The headings of these two cells are added below, under the same condition.
         rows.append(cells + ([] if report.limit is None else [str(row.over), _names(row.refused, most)]))
     if report.limit is not None:
         headings += [f"placed over {report.limit}", "refused"]

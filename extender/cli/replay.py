@@ -64,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         replay = Replay(settings, Redactor(key) if key else None)
         replay.run(lines)
     except (CommandError, WireError, DocumentError, OSError, EOFError, zlib.error) as error:
+        # 1 means that answers differ, so an unreadable recording needs a code of its own.
         texts = (
             error.lines if isinstance(error, CommandError) else (f"{arguments.recording}: {lines.place}{_text(error)}",)
         )
@@ -98,6 +99,7 @@ class _Lines:
         with self._opened() as opened:
             try:
                 while line := opened.readline(MOST_LINE_BYTES):
+                    # Records end with a newline. `readline` also returns a shorter line at the end of the file.
                     self.is_cut = not line.endswith(b"\n")
                     if not self.is_cut:
                         self._number += 1
@@ -106,6 +108,7 @@ class _Lines:
                         self._number += 1
                         raise WireError("", f"is longer than {MOST_LINE_BYTES >> 20} MiB, as no record is")
             except EOFError:
+                # gzip without its trailer: the recorder was killed, and what came before is good.
                 self.is_cut = True
 
     def _opened(self) -> IO[bytes]:
@@ -139,6 +142,8 @@ def _changed(recorded: Settings | None, given: Settings | None) -> dict[str, tup
         return {}
     before, after = (
         _flat({name: settings_document(settings)[name] for name in REPLAYED_SECTIONS})
+        # Some defaults depend on the pod of the service. They are filled in as at the recording, so that they are no
+        # difference.
         for settings in (recorded, in_pod_of(given, recorded))
     )
     paths = sorted(before.keys() | after.keys())
@@ -173,6 +178,7 @@ def _table(replay: Replay, changed: Mapping[str, tuple[object, object]]) -> Iter
 
 def _by_pod(differences: Iterable[ReplayDifference]) -> list[ReplayDifference]:
     """The last difference of each pod, verb and outcome, the gravest outcomes first."""
+    # The scheduler retries a pod many times, and each retry may differ in the same way.
     last = {(difference.uid, difference.verb, difference.outcome): difference for difference in differences}
     order = list(ReplayOutcome)
     return sorted(last.values(), key=lambda difference: order.index(difference.outcome))

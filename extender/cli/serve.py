@@ -85,6 +85,7 @@ def warn_of_unreadable(path: str, problems: Sequence[str]) -> None:
 
 async def _serve_cluster(settings: Settings, access: Access) -> None:
     """Serves from watches of a cluster. Waits for an API server that is down; unusable credentials are an error."""
+    # The leader writes its own address into the EndpointSlice of the Service.
     if settings.leader_election.service and own_pod() is None:
         raise CommandError("leaderElection.service: needs POD_NAME, POD_UID and POD_IP in the environment, of this pod")
     clock, rng, file = SystemClock(), Random(), settings.recorder.redact_key_file
@@ -111,6 +112,7 @@ async def _run(service: Service, supervisor: Supervisor) -> None:
     async def block_readiness() -> None:
         service.readiness.block("shutdown", "the service is stopping")
 
+    # Read when metrics are scraped: the supervisor counts, and does not know of metrics.
     service.metrics.report(catalogue.TASK_RESTARTS, lambda: supervisor.restarts)
     tls = _certificates(service, supervisor)
     supervisor.stop_on_signals()  # before the service reports ready, as a signal can follow at once

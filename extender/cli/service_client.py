@@ -122,6 +122,7 @@ def fetch(url: str, trust: Trust, path: str, body: bytes, remedy: str) -> bytes:
         try:
             text = str(orjson.loads(error.read())["error"])
         except (ValueError, KeyError, TypeError):
+            # The body is not of this service: another program answers at the address.
             raise _rejection(base, error.code) from None
         if error.code in _UNAUTHORIZED:
             remedy = "ask from the machine of the service, or give --cert-file and --key-file"
@@ -135,10 +136,12 @@ def _ask(url: str, trust: Trust, body: bytes = b"") -> tuple[bytes, float | None
     context = _context(trust) if url.startswith("https:") else None
     headers = {"Content-Type": "application/json"} if body else {}
     try:
+        # Only what-ifs and pods of a file have a body, and a what-if may be computed for minutes.
         with _open(url, context, body, headers, _WHAT_IF_SECONDS if body else _SECONDS) as answer:
             date = answer.headers.get("Date", "")
             return answer.read(), parsedate_to_datetime(date).timestamp() if date else None
     except urllib.error.HTTPError:
+        # It is an OSError too, and the caller tells statuses apart.
         raise
     except (OSError, ValueError, HTTPException) as error:  # the last: what answers is no HTTP
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -185,6 +188,8 @@ def try_as_scheduler(url: str, name: str, pem: Mapping[str, bytes], end: float |
         is_answered = False
     if is_answered:
         return None
+    # The server refuses a client certificate with an alert or a reset. The certificate's own date tells an expired one
+    # from a wrong one.
     return EXPIRED_CLIENT if end is not None and end < time.time() else OTHER_CLIENT
 
 
@@ -194,9 +199,12 @@ def webhook_fault(url: str, authorities: bytes) -> tuple[str, bool]:
     try:
         _open(url, context, b"", {}, _SECONDS).close()
     except urllib.error.HTTPError as error:
+        # The webhook answers an empty GET with an error of its own. Only 404 means that its path is not served.
         return (f"{error.code} Not Found", True) if error.code == HTTPStatus.NOT_FOUND else ("", True)
     except (OSError, ValueError, HTTPException) as error:  # the last: what answers is no HTTP
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        # A timeout or an unknown host may concern only this machine. A refused connection or a wrong certificate
+        # concerns all.
         return str(reason), isinstance(reason, ssl.SSLError | ConnectionRefusedError)
     return "", True
 

@@ -85,7 +85,8 @@ def simulate(
     narrate: Narrator = _to_stderr if as_json else say
     used = play.scenario.seed if seed is None else seed
     comparison = play.scenario.comparison if without is None else None
-    # All runs of a comparison except the last one, which this process plays.
+    # The runs alternate, so that a machine that slows down in the meantime slows both kinds. This process plays the last
+    # run, other processes play the rest.
     runs = [comparison.without, ""] * comparison.rounds if comparison else []
     costs = [measure(path, used, run, short=short) for run in runs[:-1]]
     try:
@@ -97,6 +98,7 @@ def simulate(
     compared: list[str] = []
     if comparison:
         costs.append(report.cost)
+        # Even places: runs without the pods. Odd places: runs with them.
         rounds = [Round(*pair) for pair in zip(costs[::2], costs[1::2], strict=True)]
         report = replace(report, failures=(*report.failures, *excesses(rounds, comparison)))
         compared = [*describe(rounds, comparison)]
@@ -143,6 +145,7 @@ class _Extender:
         running = service_running(settings, self._simulated.api.url, self._seed, self._simulated.clock)
         url, self.service = await self._running.enter_async_context(running)
         await lead_to_webhook(self._simulated, self.service)
+        # The first start takes a free port. A restart must take the same one, because the scheduler keeps the URL.
         server = msgspec.structs.replace(settings.server, bind_address=Address(url.rpartition("/")[2]))
         self._settings = msgspec.structs.replace(settings, server=server)
         return url
@@ -199,6 +202,7 @@ class Round(NamedTuple):
     @property
     def slowdown(self) -> float:
         """How many times the 99th percentile of processor time per call grows beside these pods."""
+        # Processor time, not elapsed time: other programs on the machine must not fail a run.
         return self.beside.processor / self.without.processor if self.without.processor else 1.0
 
     @property
@@ -226,6 +230,7 @@ def measure(path: str, seed: int, without: str, *, short: bool) -> Cost:
         cost = Cost(answers["count"], *times, report["residentMegabytes"], waited, overtaken)
     except (ValueError, KeyError):
         raise CommandError(f"{run} failed: {ended.stderr.strip()}") from None
+    # Without these pods all others must be placed. A run with them may leave some of these pods pending.
     if report["violations"] or report["failures"] or (without and report["pending"]):
         raise CommandError(f"{run} has violations, failures or pending pods: {ended.stderr.strip()}")
     return cost
@@ -330,7 +335,10 @@ async def lead_to_webhook(simulated: SimulatedCluster, service: Service) -> None
     if missing:
         raise CommandError(*(f"cluster.files: extender.policies.enabled needs the {kind}" for kind in missing))
     place = urlsplit(admission.url)
+    # The simulated API server resolves the Service by this table, as a real one does by ClusterIP.
     api.admission.services[home, webhook.service] = (place.hostname or "", place.port or 0)
+    # A pod that is created before the CA is in the configurations would miss the policies, and the run would not
+    # repeat.
     correct = admission.keeper.configurations.correct
     try:
         async with asyncio.timeout(_WEBHOOK_WITHIN_SECONDS):

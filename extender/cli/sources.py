@@ -68,6 +68,8 @@ def read_cluster(kube: Kube, paths: Mapping[tuple[str, str], str], optional: Col
                         raise
                     say(f"{kind}: left out: {error}", to=sys.stderr)
                     continue
+                # The API server leaves apiVersion and kind out of the items of a list, and the decoder of snapshots
+                # needs them.
                 items += ({**orjson.loads(item), "apiVersion": version, "kind": kind} for item in listed)
         return orjson.dumps({"kind": "List", "items": items})
 
@@ -137,4 +139,5 @@ def table(rows: Sequence[Sequence[str]], gap: str = "  ", indent: str = _INDENT)
     """Columns as wide as their longest cell, the last one ragged."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
+        # Trailing blanks would wrap the line in a narrow terminal.
         yield indent + gap.join(map(str.ljust, row, widths)).rstrip()

@@ -95,6 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _changes(path: str, namespace: str) -> dict[str, Any]:
     """The changes in a file: one document without a kind, or objects that are to be added or replaced."""
     documents = read_documents(path)
+    # A Kubernetes object has a kind. A document of changes has fields such as `apply` and `delete`.
     changes = documents[0] if len(documents) == 1 and "kind" not in documents[0] else {"apply": documents}
     applied = changes.get("apply")
     for obj in applied if isinstance(applied, list) and namespace else ():
@@ -104,6 +105,7 @@ def _changes(path: str, namespace: str) -> dict[str, Any]:
 
 
 def _removal(text: str, arguments: argparse.Namespace) -> dict[str, str]:
+    # Examples: node/worker-3, deployment/web -n team-a, pod/team-a/web-0.
     kind, *names = text.split("/")
     if len(names) + 1 not in _PARTS or not all(names) or kind.lower() not in _KINDS:
         arguments.wrong_usage(f'--delete: expected KIND/NAME or KIND/NAMESPACE/NAME, got "{text}"')
@@ -123,6 +125,7 @@ def _node(text: str, verb: str, arguments: argparse.Namespace) -> str:
 def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
     """The answer by the code of the service, in this process. It may change the index, which nothing else uses."""
     service = service_of_snapshot(arguments)
+    # The service runs these steps between requests. Here nothing else runs, so they are run without a pause.
     steps = answer_body(body, service.index, service.settings)
     try:
         while True:
