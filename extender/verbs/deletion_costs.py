@@ -92,6 +92,7 @@ def _places(pods: Sequence[Pod]) -> Iterator[tuple[int, str]]:
             taken[place] = pod.uid
         else:
             others.append(pod)
+    # The oldest pods get the highest costs, so the ReplicaSet keeps the pods that have served longest.
     others.sort(key=lambda other: (other.start_time is None, str(other.start_time), other.uid))
     free = (place for place in range(len(pods)) if place not in taken)
     yield from taken.items()

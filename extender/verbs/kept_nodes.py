@@ -58,10 +58,12 @@ class KeptNodes(Container[str]):
         if self._checked > _MOST_LOOKED_AT:
             return True
         holding = [nominee for nominee in conflicting if not _has_lost_room(nominee, number, self._view)]
+        # Without the pods that have lost their room: the node is kept if the remaining ones alone keep it.
         return len(holding) == len(conflicting) or (bool(holding) and self._is_kept(number, holding))
 
     def _is_kept(self, number: NodeNumber, conflicting: Sequence[Pod]) -> bool:
         there = self._view.node(number)
+        # Room first: it is arithmetic, and the dry run below costs as much as a decision.
         if there is None or not free_resources_on(self._view, number, there, conflicting).takes(self._pod):
             return True
         run = self._run = self._run or DryRun(self._pod, self._view)

@@ -57,6 +57,7 @@ def watched_pod(uid: str, namespace: str, name: str, view: ClusterView) -> Pod |
     shown = view.pod(uid)
     if shown is None:
         return Unconfirmed.DELETED if uid in view.deleted else Unconfirmed.NOT_SHOWN
+    # A UID never moves to another name, so the request is forged or damaged.
     if shown.name != name or shown.signature.namespace != namespace:
         return Unconfirmed.OTHER_NAME
     if shown.node:

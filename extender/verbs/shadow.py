@@ -94,8 +94,10 @@ def judge_request(pod: Pod, names: Iterable[str], view: ClusterView) -> Judged:
     nodes = [number for number in map(view.known.get, names) if number is not None]
     frame, is_undetermined = IndexFrame(), view.is_undetermined(compiled)
     failing = _failing(_filters(pod, compiled, view, frame.worst_case(view) if is_undetermined else frame), nodes)
+    # The worst case passes everywhere, or there is one case only: no second look is needed.
     if not failing or not is_undetermined:
         return Judged(rules, *_rejections(_filters(pod, compiled, view, frame), failing, view))
+    # A node that fails even in the best case is a certain difference. One that fails in the worst case alone is none.
     filters = _filters(pod, compiled, view, frame.best_case(view))
     rejected, more = _rejections(filters, _failing(filters, failing), view)
     return Judged(rules, rejected, more, is_assumed=True)
@@ -160,6 +162,8 @@ def rejected_before(pod: Pod, names: Collection[str], changes: Iterable[PodChang
     with view.what_if() as tried:
         for change in changes:
             changed = change.new or change.old
+            # Of several changes of a pod only the last one is undone: later in the list are older states of the same
+            # pod.
             if changed is None or changed.uid in done or changed.uid == pod.uid:
                 continue
             done.add(changed.uid)
@@ -265,6 +269,7 @@ def judge_message(pod: Pod, said: Said, view: ClusterView) -> Steps[Compared]:
     differing: list[ReasonFrequency] = []
     for reason in RULE_OF_REASON:
         often, here = said.counts.get(reason, 0), certain.get(reason, [])
+        # Node fit is checked last, and only for a reason that differs without it.
         if len(here) > often + said.unknown:
             here = yield from _fitting(pod, compiled, here, view)
         if often > most[reason] or len(here) > often + said.unknown:
@@ -288,6 +293,7 @@ class _PossibleReasons:
         self._nominated = {view.known[name] for name in names if name in view.known}
 
     def __call__(self, node: NodeNumber) -> tuple[Reason | None, ...]:
+        # The scheduler filters such a node with and without its nominated pods, so either reason is possible.
         if node in self._nominated:
             return ()
         reasons = {case.get(node) for case in self._cases}

@@ -110,6 +110,7 @@ def _skews_of(
 ) -> Sequence[tuple[str, Skew]]:
     """The topology key and the skew of each hard constraint over one of the keys."""
     there = (pod for node in placed.nodes for pod in view.pods_on(node).values())
+    # Any pod of the signature will do: skew depends on the constraint and its counts, not on the pod.
     pod = next(filter(placed.are, there), None)
     if pod is None:
         return ()
@@ -130,5 +131,6 @@ def _name_of(controller: Controller, labels: Labels) -> str:
     kind, name = controller.kind, controller.name
     revision = labels.get(revision_key(kind, labels), "")
     if kind == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
+        # Each rollout has a ReplicaSet of its own. A metric by ReplicaSet would get a new series with each rollout.
         kind, name = "Deployment", name.removesuffix(f"-{revision}")
     return f"{kind[:_LONGEST_KIND]}/{name[:_LONGEST_NAME]}"

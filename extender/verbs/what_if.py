@@ -60,6 +60,7 @@ class Placing:
         """
         kind = self.kind(pod)
         known = self._rejected.get(kind)
+        # Nothing was placed since. A rejected pod changes no count, so equal pods are rejected for the same reason.
         if known is not None and known[0] == self.version:
             return known[1]
         names = self._fitting.names(pod)
@@ -151,6 +152,7 @@ class FittingNodes:
         """How many nodes could not take the pod, by the text of the reason. O(nodes), O(1) for a pod that names its nodes."""
         fitting = self._of(pod)
         counts = Counter(rejection.text for rejection in fitting.rejections.values())
+        # Nodes that were not checked, because the pod's node affinity names other nodes.
         if others := len(self._view.known) - len(fitting.names) - len(fitting.rejections):
             counts[Reason.NODE_AFFINITY.text] += others
         return counts
@@ -184,6 +186,7 @@ class FittingNodes:
                 if rejection is None:
                     fitting.names.append(names[number])
             elif rejection is None and number in fitting.rejections:
+                # The node fits again: a pod that was assumed there has gone elsewhere.
                 insort(fitting.names, names[number])
             elif rejection is not None and number not in fitting.rejections:
                 del fitting.names[bisect_left(fitting.names, names[number])]

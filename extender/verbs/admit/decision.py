@@ -129,6 +129,7 @@ class _Findings(InjectionOutcome):
         if self.conflict is not None:
             return FORBIDDEN, f"rejected by {self.conflict.policy}: {self.conflict.field}: {self.conflict.message}"
         (text,) = (text for key, text in self.failed.items() if key == self.refused_by)
+        # 500 and not 403: the API server and clients treat it as a fault of the webhook, which a retry may cure.
         return FAILED, f"{self.refused_by} cannot be applied: {text}"
 
     def warnings(self) -> list[str]:
@@ -139,6 +140,7 @@ class _Findings(InjectionOutcome):
     def notes(self) -> dict[str, str]:
         """The audit annotations: the API server writes the webhook's name in front of each."""
         notes = {
+            # Templates of one object are mostly changed alike, so equal titles are named once.
             "applied": "; ".join(dict.fromkeys(_titles(self.changes[:_MOST_TITLED]))),
             "audited": "; ".join(dict.fromkeys(_titles(self.audited[:_MOST_TITLED]))),
             "conflicts": "; ".join(map(_describe, self.conflicts()[:_MOST_DESCRIBED])),
@@ -211,6 +213,7 @@ class AdmitVerb:
 
     def _given_up(self, request: Request, text: str) -> Admission:
         """The answer to an object that cannot be injected at all. It is refused if a policy with failurePolicy Fail may select it."""
+        # Which policies select the object is not known here, so any policy that could decides.
         strict = next((policy.key for policy in self._policies if _must_not_be_missed(policy, request.namespace)), None)
         review = (
             allowed(request.uid, warnings=[text], notes={"errors": text})
@@ -285,6 +288,7 @@ class AdmitVerb:
         # only if the policies of today inject what it says.
         if recorded and text != get(request.old, ANNOTATION):
             records = {place: record for place, record in recorded.items() if is_true(record, self._policies)}
+        # By pointer of the template: a JobSet has several templates, each with values of its own.
         kept: dict[str, InjectionRecord] = {}
         changed: dict[Path, JsonObject] = {}
         for at, path in enumerate(template_paths(kind, obj, self._templates, self._most_templates)):
@@ -300,6 +304,7 @@ class AdmitVerb:
             obj = written(obj, changed)
         if kept != recorded or (text is not None and not kept):
             text = write_records(kept)
+            # Without a record nothing can be taken out later. The values stay, and the user is told.
             if len(text) > MOST_RECORDED:
                 findings.note = f"the injected values are not recorded and stay when policies change: the annotation would have {len(text)} bytes, {MOST_RECORDED} are allowed"
             obj = annotated(obj, text if len(text) <= MOST_RECORDED else "")
@@ -313,6 +318,8 @@ class AdmitVerb:
         if not isinstance(spec, dict):
             return template, None
         is_pod = kind == POD
+        # Owner and service account are read from the object under review: a pod has its owner, a workload is the owner
+        # of its pods.
         subject = _subject(request, template, spec, self._namespaces)
         for invalid in self._policies.invalid_for(subject):
             is_strict = invalid.must_not_be_missed(Moment.ADMISSION, Moment.RELEASE)
@@ -321,6 +328,8 @@ class AdmitVerb:
         # A template is injected again at each update, so the old values leave first. From a pod nothing is taken out: it may run already.
         clean = spec if is_pod or record is None else subtract(spec, record)
         seed = crc32(_seed(request, is_pod=is_pod).encode())
+        # The labels of a namespace that was just created may not have arrived. Whether such a policy applies is then
+        # unknown.
         for policy in self._policies.undecided(subject, *_AT_THE_WEBHOOK):
             is_strict = policy.mode is Mode.ENFORCE and policy.failure_policy is FailurePolicy.FAIL
             findings.fail(policy.key, f"namespace {request.namespace} is not known yet", is_strict=is_strict)

@@ -140,13 +140,16 @@ def is_true(record: InjectionRecord, policies: PoliciesView) -> bool:
     }
     after = () if record.terms is None else record.terms.after
     return all(policy is not None and _injects(policy, named) for named, policy in known) and all(
-        node_term(added).clauses <= required for _, added in after
+        # An added part may combine clauses of several policies, and lacks clauses that the pod's own term had already.
+        node_term(added).clauses <= required
+        for _, added in after
     )
 
 
 def _policy_of(record: PolicyRecord, policies: PoliciesView) -> Policy | None:
     key = PolicyKey.parse(record.policy)
     policy = None if key is None else policies.get(key)
+    # Another generation may have directed other values, so nothing is known of what it injected.
     return policy if policy is not None and policy.generation == record.generation else None
 
 
@@ -225,6 +228,7 @@ def subtract(spec: JsonObject, record: InjectionRecord) -> JsonObject:
         )
     if record.terms is not None:
         spec = _subtract_terms(spec, record.terms)
+    # Innermost first: affinity.nodeAffinity must be gone before affinity is empty.
     for path in reversed(record.created):
         names = tuple(path.split("."))
         if names[0] in _PARENTS and get(spec, names) in ({}, []):
@@ -241,6 +245,8 @@ def _without_values(spec: JsonObject, record: InjectionRecord) -> JsonObject:
     for policy in reversed(record.policies):
         _restore(scalars, policy.fields, policy.were_fields)
         _restore(pairs, policy.node_selector, policy.was_node_selector)
+        # A pair that the policy removed without another in its place: it returns, unless the user has set the key
+        # since.
         for key in policy.was_node_selector.keys() - policy.node_selector.keys():
             pairs.setdefault(key, policy.was_node_selector[key])
     for name in SCALARS:
@@ -327,6 +333,7 @@ def _each_without(
     3. a term with the added part of some injected term: it loses that part;
     4. any other term: the user's own.
     """
+    # `reversed`: of injected terms with equal clauses the first one stays in the mapping.
     equal = {term.clauses: term for term in reversed(injected)}
     shorter, additions = (
         _Subsets([term.clauses for term in injected]),
@@ -342,6 +349,7 @@ def _each_without(
         number = shorter.first_in(term.clauses)
         if number is None:
             number = additions.first_in(term.clauses)
+        # The user may have copied an injected term and added clauses: only the policy's part leaves.
         rest = term if number is None else _without_clauses(term, injected[number].added.clauses)
         if number is None or rest.clauses:
             remaining.setdefault(rest.clauses, rest.value)

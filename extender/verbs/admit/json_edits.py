@@ -71,6 +71,7 @@ def _compare_lists(old: list[Any], new: list[Any], path: str, operations: list[O
     both = min(len(before), len(after))
     for number in range(both):
         _compare(before[number], after[number], f"{path}/{begin + number}", operations)
+    # From the end: a removal moves the elements behind it, and their numbers are still needed.
     for number in range(len(before) - 1, both - 1, -1):
         _remove(before[number], f"{path}/{begin + number}", operations)
     operations += (

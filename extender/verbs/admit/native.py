@@ -138,6 +138,7 @@ def _unless(condition: str, operations: str) -> str:
 
 
 def _scalars(policy: Policy, draft: _Draft, *, overrides: bool) -> None:
+    # Gates and a node name exclude each other in a new pod, so each gives way to the other.
     directives = policy.directives
     if len(directives.scheduler_names) > 1:
         draft.left_out.append("spec.schedulerNames: CEL has no hash to choose by")
@@ -157,6 +158,7 @@ def _scalar(name: str, wanted: str, unset: list[str], draft: _Draft, *, override
 def _node_selector(pairs: Any, draft: _Draft, *, overrides: bool) -> None:
     if not pairs:
         return
+    # RFC 6902: `add` needs an existing parent. The operations of one patch apply one after the other.
     parts = [_unless(_has("nodeSelector"), _add("/spec/nodeSelector", "Object.spec.nodeSelector{}"))]
     for key, value in pairs.items():
         added = _add(pointer("spec", "nodeSelector", key), _text(value))
@@ -166,6 +168,7 @@ def _node_selector(pairs: Any, draft: _Draft, *, overrides: bool) -> None:
 
 
 def _tolerations(items: list[JsonObject], draft: _Draft) -> None:
+    # The admission plugin DefaultTolerationSeconds adds not-ready and unreachable for 300 s, before any mutation runs.
     if any(item.get("effect") in (None, "", "NoExecute") for item in items):
         draft.left_out.append(f"spec.{TOLERATIONS}: the default tolerations for a taint stay beside the policy's")
     defaults = {"key": "", "operator": "Equal", "value": "", "effect": ""}
@@ -195,6 +198,7 @@ def _list(name: str, items: list[tuple[JsonObject, str]], draft: _Draft, *, unle
     """Appends each item for which the pod has no equal element. ``items``: with the CEL condition of equality to an element `e`."""
     if not items:
         return
+    # As above: `/-` appends to a list, and the list must exist.
     parts = [_unless(_has(name), _add(f"/spec/{name}", "[]"))]
     for item, same in items:
         kept = f"{_has(name)} && object.spec.{name}.exists(e, {same})"
@@ -249,6 +253,8 @@ def _documents(policy: Policy, spec: JsonObject, draft: _Draft, exempt: Exempt) 
         "metadata": {"name": name},
         "spec": {
             "failurePolicy": str(policy.failure_policy),
+            # Another webhook may change the pod after this policy. Every mutation checks what is there, so a second run
+            # adds nothing.
             "reinvocationPolicy": "IfNeeded",
             "matchConstraints": {
                 "resourceRules": [
@@ -282,6 +288,7 @@ def _with(selector: JsonObject, key: str, values: list[str]) -> JsonObject:
 def _namespaces(policy: Policy, spec: JsonObject, exempt: Iterable[str]) -> JsonObject:
     own = policy.key.namespace
     selector = {"matchLabels": {NAMESPACE_NAME_LABEL: own}} if own else spec.get("namespaceSelector") or {}
+    # Every namespace has the label kubernetes.io/metadata.name, so names can be excluded by a selector.
     left_out = {*exempt, *policy.scope.conditions.exclude.namespaces}
     return _with(selector, NAMESPACE_NAME_LABEL, sorted(left_out))
 
@@ -360,6 +367,7 @@ def _quota_policy(free: Collection[str], classes: Collection[str]) -> JsonObject
         "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": QUOTA_NAME},
         "spec": {
+            # A limit that is skipped on an error is no limit.
             "failurePolicy": "Fail",
             "matchConstraints": {
                 "resourceRules": [

@@ -147,6 +147,8 @@ class PodFields:
         self._terms: list[JoinedTerm] | None = None
         self.claims: dict[str, None] = {}
         self._size: Size | None = None if held is None else held.size
+        # The size of directives that are applied beyond the pod's limits (`is_unlimited`). They have a limit of their
+        # own.
         self._let = Size()
         self._most = Size(*(getattr(bounds.limits, name) for name in Size._fields))
         if held is not None:
@@ -290,6 +292,7 @@ class PodFields:
     def conflict(self, changes: Changes, where: str, message: str) -> ConflictPolicy:
         """Records a conflict. Returns the resolution, or raises `RejectedError`."""
         resolution = changes.policy.conflict_policy
+        # Override is about the pod's own values. Between policies the order decides.
         if where in self.claims and resolution is ConflictPolicy.OVERRIDE:
             resolution = ConflictPolicy.KEEP_POD
             message = f"{message}; a policy that applies first has set this value"
@@ -341,6 +344,8 @@ class PodFields:
         """The text of the first exceeded limit; empty where there is none. With a growth only limits count that it adds to."""
         if all(map(le, size, self._most)):
             return ""
+        # Example: a pod is above nodeSelectorTerms already. A toleration does not add to that, so it is not left out
+        # for it.
         for name, count, more, most in zip(Size._fields, size, growth or size, self._most, strict=True):
             if count > most and more > 0:
                 return f"{count} in the pod, {limit_name(name)} is {getattr(self.bounds.limits, name)}"

@@ -55,12 +55,14 @@ def review_policy(
     if request.operation == "CREATE" and policies.count_of(place) >= policies.most(place):
         return denied(request.uid, FORBIDDEN, f"with this one {policies.above(place)}")
     errors = validate(request.obj, limits, kind=kind)
+    # Such as a change of labels, of the status, or of finalizers by the garbage collector.
     is_old = request.operation == "UPDATE" and request.obj.get("spec") == request.old.get("spec")
     # Unknown fields inside of pod fields are errors, because they would be injected into pods; elsewhere they are warnings. Not for an
     # unchanged spec: an older version may have accepted them.
     if not errors and not is_old:
         errors = _unknown_in_pods(request.obj.get("spec") or {})
     if errors and is_old:
+        # Errors in metadata are new even if the spec is old.
         errors, stored = [error for error in errors if not error.field.startswith("spec")], errors
         if not errors:
             return allowed(request.uid, warnings=[f"{error}; the policy is not in effect" for error in stored])
@@ -104,6 +106,7 @@ def _missing_levels(policy: Policy, nodes: NodeReader | None) -> Iterator[str]:
     """Warns of topology keys that no node has: no pod group can be released into a domain of such a key."""
     for number, key in enumerate(policy.release.topology if policy.release is not None else ()):
         term = NodeSelectorTerm((NodeRequirement(key, Operator.EXISTS),))
+        # `is False`: None means that the nodes are not known, which is no reason to warn.
         if nodes is not None and nodes.are_matched(NodeAffinity(terms=(term,))) is False:
             yield f"spec.release.topology[{number}]: no node has the label {key} now"
 
@@ -222,6 +225,7 @@ def contradiction_between(one: Policy, other: Policy, labels_of: LabelsOf, budge
     where = _contradiction(one.directives, other.directives, budget)
     if one.release is not None and other.release is not None and one.release != other.release:
         where = "spec.release"
+    # The directives first: most policies direct different things, and selectors are compared only for the rest.
     return where if where and _may_meet(one, other, labels_of) else ""
 
 
@@ -237,6 +241,7 @@ def _may_meet(one: Policy, other: Policy, labels_of: LabelsOf) -> bool:
     for cluster, namespace in ((mine, its.namespace), (its, mine.namespace)):
         if namespace and not cluster.namespace:
             labels = labels_of(namespace)
+            # A namespaced policy has no namespaceSelector. Whether both meet depends on the labels of its namespace.
             if labels is None or not cluster.namespace_selector.matches(labels):
                 return False
     return _can_both(mine.pod_selector, its.pod_selector) and _can_both(mine.namespace_selector, its.namespace_selector)
@@ -262,6 +267,7 @@ def _contradiction(mine: Directives, its: Directives, budget: AdmissionBudget) -
         return "spec.priorityClassName"
     if mine.scheduler_names and its.scheduler_names and not set(mine.scheduler_names) & set(its.scheduler_names):
         return "spec.schedulerName"
+    # Requirements on different labels never contradict each other. This ends most comparisons.
     if mine.node_keys.isdisjoint(its.node_keys):
         return ""
     for key, value in mine.node_selector.items():

@@ -165,6 +165,7 @@ def _review(response: JsonObject, warnings: Iterable[str], notes: Mapping[str, s
 
 def short_warnings(warnings: Iterable[str]) -> list[str]:
     """The warnings that an API server shows: each once and on one line. The last says how many were left out."""
+    # A warning becomes a header of the HTTP response, which can have no line break.
     texts = list(dict.fromkeys(_cut(" ".join(text.split()), _LONGEST_WARNING) for text in warnings))
     shown: list[str] = []
     room = _ALL_WARNINGS
@@ -240,8 +241,10 @@ def template_paths(kind: str, obj: JsonObject, templates: Mapping[str, str], mos
     if kind == POD:
         return [()]
     path = templates.get(kind) or BUILT_IN[kind]
+    # `~1` before `~0`, as RFC 6901 says: otherwise `~01` would become `/`.
     parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
     walk = (place for place, value in _walk(obj, parts, ()) if isinstance(value, dict))
+    # One more than allowed is enough to know, however many templates the object has.
     paths = list(islice(walk, most + 1))
     if len(paths) > most:
         raise TooManyTemplatesError(f"the object has more than {most} pod templates (policies.maxTemplates)")
@@ -328,6 +331,7 @@ def as_created(pod: JsonObject) -> JsonObject:
     was_bound = bool(pod.get("status"))
     for path in _SET_LATER:
         pod = drop(pod, path)
+    # A bound pod got its node from the scheduler. A pod of a file with a node name was written so by the user.
     if was_bound:
         pod = drop(pod, ("spec", "nodeName"))
     record = read_records(get(pod, ANNOTATION)).get("")

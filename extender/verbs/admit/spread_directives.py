@@ -57,8 +57,10 @@ def completions(constraint: JsonObject, directive: SpreadDirective, new: NewPod)
     """The fields to write into a constraint of a new pod, with their whole values. Empty where it lacks nothing. O(requirements)."""
     fields: JsonObject = {}
     revision = new.revision
+    # The API server allows minDomains only beside DoNotSchedule.
     if constraint.get("whenUnsatisfiable") == "DoNotSchedule" and constraint.get(MIN_DOMAINS) is None:
         least = new.declared(directive.topology_key) if directive.declared else directive.min_domains
+        # 1 is the default, and would only make the pod larger.
         if least > 1:
             fields[MIN_DOMAINS] = least
     if directive.completes_keys and revision and _lacks_key(constraint, revision):
@@ -171,6 +173,7 @@ def _with_rules(
     if constraint.topology_key != directive.topology_key:
         return constraint
     rules = constraint.domains or DomainRules()
+    # minDomains 1 is the default. The number that admission wrote is the policy's, so the policy may change it.
     is_own = constraint.min_domains not in (1, completed_before.get(constraint.topology_key, 1))
     if (directive.declared or directive.min_domains) and not (rules.declared or is_own):
         constraint = replace(constraint, min_domains=directive.min_domains or 1)

@@ -162,6 +162,7 @@ def _selected(keys: Collection[PolicyKey], view: ClusterView, exempt: Exempt) ->
     # By signature, not by pod: all pods of a signature are selected by the same policies.
     by_policy: dict[PolicyKey, _Selected] = {}
     looked = 0
+    # A copy, because pods come and go between the steps.
     for signature in list(view.pods_of) if len(view.policies) else ():
         is_exempt = exempt.covers(signature.namespace, signature.labels)
         pods = 0 if is_exempt else view.pods_of.get(signature, 0)  # 0 where the last has been deleted

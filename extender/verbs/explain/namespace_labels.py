@@ -82,6 +82,7 @@ def _to_be_reached(incoming: Incoming) -> Steps[list[_Candidate]]:
     """
     own, signature = own_terms(incoming.compiled), incoming.pod.signature
     terms = [term for term in signature.affinity.required if term.namespace_selector is not None]
+    # `matches_itself`: the first pod of a group passes without any other pod, so affinity is not what rejects it.
     if not own.affinity or own.matches_itself or not terms:
         return []
     view, looked, wanted_labels = incoming.view, set[tuple[int, str]](), dict[str, dict[str, str]]()
@@ -160,6 +161,7 @@ def _selected_by(selector: LabelSelector, labels: Labels) -> dict[str, str] | No
     for clause in selector.requirements:
         if clause.matches(changed):
             continue
+        # The API server itself sets this label to the name of the namespace.
         if clause.key == NAMESPACE_NAME_LABEL:
             return None
         if clause.operator is Operator.IN:
@@ -190,6 +192,7 @@ def _not_selected_by(selector: LabelSelector, labels: Labels) -> Iterator[dict[s
 def _passing_with(candidate: _Candidate, old: Labels, incoming: Incoming) -> str:
     """The first node on which the pod passes and fits if the namespace has these labels; "" without one. O(tried nodes)."""
     view, signature, namespace = incoming.view, incoming.pod.signature, candidate.namespace
+    # The pod would get other directives then, and the trial does not compute them.
     if _is_asked_by_policies(candidate, old, view):
         return ""
     trial = with_labelled_namespace(signature, namespace, old, candidate.labels, view)
@@ -206,6 +209,7 @@ def _passing_with(candidate: _Candidate, old: Labels, incoming: Incoming) -> str
             if incoming.may_fit(number) and fits_without(pod, number, (), view) and passes(pod, compiled, number, view):
                 return view.node_names[number]
     finally:
+        # The signature of the trial is used once: its constraints must not push others out of the cache.
         if trial is not signature:
             view.release_compiled(trial)
     return ""

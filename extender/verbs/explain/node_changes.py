@@ -69,6 +69,7 @@ def _variants(
             if moved:
                 yield template, moved
     for template in templates:
+        # A new domain has no pods: it helps against anti-affinity and skew.
         yield from ((template, {key: _NEW_DOMAIN}) for key in keys)
         if len(keys) > 1:
             yield template, dict.fromkeys(keys, _NEW_DOMAIN)
@@ -90,6 +91,7 @@ def _templates(incoming: Incoming, keys: Sequence[str]) -> Steps[list[Node]]:
         if at % _A_STEP == _A_STEP - 1:
             yield
         node = view.node(number)
+        # A new node gets the taints and most labels of its template, so it would mostly be rejected too.
         if node is None or (rejection is not None and rejection.reason in (Reason.TAINT, Reason.NODE_AFFINITY)):
             continue
         node = uncordoned(node)
@@ -132,6 +134,7 @@ def change_a_node(incoming: Incoming) -> Steps[list[TriedChange]]:
     )
     keys = sorted({group.key.key for group in incoming.compiled.filter_groups()} - {HOSTNAME})
     examples = yield from _examples(incoming, keys)
+    # Fewer nodes a step for a pod with many clauses, so that a step takes the same time.
     in_step = max(min(_A_STEP, _CLAUSES_A_STEP // (1 + clauses + len(examples))), 1)
     labellings = partial(_labellings, affinities=affinities, examples=examples, keys=keys)
     changes: dict[str, TriedChange] = {}
@@ -152,6 +155,7 @@ def change_a_node(incoming: Incoming) -> Steps[list[TriedChange]]:
             if passes_on_changed_node(incoming, number, changed):
                 changes[change.kind] = change
             yield
+            # The node has changed in the pause, so its other changes are about a node that no longer exists.
             if incoming.view.node(number) is not node:
                 break
     return list(changes.values())
@@ -181,6 +185,7 @@ def uncordoned(node: Node) -> Node:
 def _without_taints(node: Node, incoming: Incoming) -> _Changes:
     tolerations = incoming.pod.signature.tolerations
     untolerated = [taint for taint in node.taints if first_untolerated((taint,), tolerations) is not None]
+    # The node lifecycle controller would put the taint back.
     if any(_is_kept_by_kubernetes(taint.key) for taint in untolerated):
         return
     names = tuple(f"{taint.key}={taint.value}:{taint.effect}" for taint in untolerated)
@@ -254,6 +259,7 @@ def _value(clause: NodeRequirement) -> str:
         return clause.values[0]
     if clause.operator is Operator.EXISTS:
         return "true"
+    # Gt and Lt compare label values as integers, and both bounds are excluded.
     bound = as_int64(clause.values[0]) or 0
     return str(max(bound + (1 if clause.operator is Operator.GT else -1), 0))
 

@@ -135,6 +135,7 @@ def missing_room(pod: Pod, number: NodeNumber, view: ClusterView) -> dict[str, i
     for name, amount in pod.requests.items():
         if name != PODS and amount > max(free.free.get(name, 0), 0):
             missing[name] = amount - free.free.get(name, 0)
+    # With the missing amounts added, only host ports can still reject the pod, and more room does not help there.
     for name, amount in missing.items():
         free.free[name] = free.free.get(name, 0) + amount
     free.slots += missing.get(PODS, 0)

@@ -117,6 +117,8 @@ def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> Trial
         proposal = yield from (
             choice.in_decided(tuple(rest.levels)) if rest.levels is not None else choice.any_domain()
         )
+        # Other pods may have taken the room between the steps. With victims the room is not free yet, so nothing can be
+        # checked.
         if not proposal.slots or proposal.victims or choice.still_fit(proposal.slots):
             return proposal
     return Proposal(tuple(rest.levels or ()))
@@ -217,6 +219,7 @@ class _Choice:
             if (closed := self._closed(here)) is not None:
                 self._reject(here, closed)
                 continue
+            # First the coarse domain as a whole: if the pods do not fit there, they fit in no part of it.
             placed = yield from self._place(there, here)
             if not placed.slots:
                 if not path:
@@ -225,6 +228,7 @@ class _Choice:
             finer = yield from self._best(here, there, keys[1:], prefix[1:])
             if finer is not None:
                 return finer
+            # Siblings are in a finer domain of this one, and that domain has no room.
             if prefix[1:]:
                 self._reject(here, self._rejection(level, there, 0, ()))
             elif (owner := self._taken(here, whole=True)) is not None:
@@ -289,6 +293,8 @@ class _Choice:
                 if value is not None:
                     holds[value] = holds.get(value, 0) + room.holds
             enough = {value for value, most in holds.items() if most >= self._counts[kind]}
+            # A domain must have room for each kind of pods. Kinds may compete for the same room, which `_place` finds
+            # out.
             common = enough if common is None else common & enough
         if not common:
             return {}
@@ -334,6 +340,7 @@ class _Choice:
         ranks = yield from (self._ranks_of_nodes(domains) if key == HOSTNAME else self._ranks(domains))
         items = list(domains.items())
         names = [level.value for level, _ in items]
+        # Two sorts in two steps, because a topology by hostname has thousands of domains.
         order = sorted(range(len(items)), key=names.__getitem__)
         yield True
         order.sort(key=ranks.__getitem__)  # stable: equal domains stay in the order of their names
@@ -373,6 +380,8 @@ class _Choice:
         rooms: dict[str, NodeRoom] = {}
         for there in domains.values():
             times = self._times(there)
+            # Nodes that hold the group get rank 0 and their place by score below. The rest stay behind them, the
+            # fullest first.
             ranks.append((1.0, times))
             if times >= 1:
                 room = next(iter(there.values()))[0]
@@ -409,6 +418,7 @@ class _Choice:
         """All pods on the nodes of a domain, if they fit there."""
         lost = {kind: self._capacity.lost_to_doubted(rooms.get(kind, ()), pod) for kind, pod in self._examples.items()}
         most = int(self._times(rooms, lost) * len(self._pods))
+        # Arithmetic ends the search in most full domains: the rules are not asked.
         if most < len(self._pods):
             return SlotAssignment((), most)
         if self._is_free and len(self._examples) == 1:
@@ -442,6 +452,8 @@ class _Choice:
         if not self._rest.release.exclusive:
             return None
         for key, levels in self._rest.taken:
+            # Example: another group has zone-a/rack-1. Then zone-a/rack-1 is taken, and so is zone-a as a whole;
+            # zone-a/rack-2 is not.
             inner, outer = (levels, path) if whole else (path, levels)
             is_inside = len(inner) >= len(outer) > 0 and all(map(Level.meets, inner, outer))
             if key != self._rest.key and is_inside:
@@ -454,6 +466,7 @@ class _Choice:
             return ()
         paths = [self._domain_of(pod) for pod in self._rest.siblings]
         shared: list[Level] = []
+        # The common beginning of all paths. Siblings in rack-1 and rack-2 of zone-a share zone-a.
         for levels in zip(*paths, strict=False):
             if len(set(levels)) > 1:
                 break
@@ -500,8 +513,13 @@ class _Choice:
 
 
 def narrowed(signature: PodSignature, levels: Sequence[Level]) -> PodSignature:
-    """The signature after a release: with the levels in node selector or node affinity (several values), and their tolerations."""
+    """The signature after a release: bound to the levels by node selector or node affinity, with the tolerations of the levels.
+
+    Examples: the level zone=a becomes the node selector `zone: a`. The level zone in (a, b) becomes a requirement of each term of the
+    required node affinity, because a node selector has one value for a key.
+    """
     nodes = signature.node_affinity
+    # The pod's own node selector wins: it has the same value, because other domains have no room for the pod.
     pinned = {level.key: level.value for level in levels if not level.values} | dict(nodes.node_selector)
     for level in levels:
         nodes = nodes.within(level.key, level.values) if level.values else nodes

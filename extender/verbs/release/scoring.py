@@ -108,6 +108,8 @@ class SharesOnTrial:
             return 0.0
         cpu = (self.cpu[number] + more[0]) * self.per_cpu[number]
         memory = (self.memory[number] + more[1]) * self.per_memory[number]
+        # LeastAllocated and balanced allocation together are decided by the larger share: see
+        # `index/nodes/requested_shares.py`.
         return max(cpu, memory) if strategy == "LeastAllocated" else -(min(cpu, memory) or max(cpu, memory))
 
 
@@ -208,6 +210,7 @@ class Scoring:
         if self._checks is None and len(examples) == 1 and not (is_counted or self._prefers(path)):
             (only,) = rooms.values()
             return (yield from self._by_resources(only))
+        # Empty: the slots that are known to fit are used.
         if len(self._pods) > _MOST_PODS:
             return ()
         for kind, pod in examples.items():
@@ -266,6 +269,7 @@ class Scoring:
                 more = ((count + 1) * cpu, (count + 1) * memory)
                 heapreplace(heap, (shares.used(number, more, strategy), holds, name, number, count + 1))
             else:
+                # A full node goes to the end. If it is the first one again, no node has room.
                 heapreplace(heap, (float("inf"), 0, "", number, 0))
         return slots
 
@@ -348,6 +352,7 @@ def best_nodes(
     first, shares = pods[0], SharesOnTrial(view, {pod.uid for pod in pods})
     cpu, memory = zip(*(scored_requests(pod.requests) for pod in pods), strict=True)
     best = yield from _first(first, rooms, (sum(cpu), sum(memory)), shares, view, settings)
+    # Points of rules depend on the nodes among which they are compared, so they are added for the best nodes only.
     compiled, rules = view.compiled(first.signature), settings.rules
     if catalog.scoring_rules(compiled, rules):
         most = max((rank.preferred for rank, _ in best), default=0) or 1
@@ -379,6 +384,7 @@ def preference_of(pod: Pod, count: int, rooms: Sequence[NodeRoom], view: Cluster
         yield True
     unplaced, total = count, 0
     for points in sorted(holds, reverse=True):
+        # The pods would take the best nodes first. Nodes that they do not need say nothing about the domain.
         here = min(holds[points], unplaced)
         total, unplaced = total + here * points, unplaced - here
     return total / count

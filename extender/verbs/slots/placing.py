@@ -235,7 +235,7 @@ class SlotSearch:
             kind: sorted(kind_rooms, key=lambda room: (room.holds, room.name)) for kind, kind_rooms in rooms.items()
         }
         self._examples = {kinds[pod.uid]: pod for pod in reversed(pods)}
-        order = {kind: self._order(pod, self._rooms[kind]) for kind, pod in self._examples.items()}
+        order = {kind: self._hardest_first(pod, self._rooms[kind]) for kind, pod in self._examples.items()}
         places = {kind: place for place, kind in enumerate(self._examples)}
         self._pods = sorted(pods, key=lambda pod: (order[kinds[pod.uid]], places[kinds[pod.uid]], pod.uid))
         self._kinds = [kinds[pod.uid] for pod in self._pods]
@@ -287,10 +287,14 @@ class SlotSearch:
     def _failure(self) -> SlotAssignment:
         return SlotAssignment((), self._most, most_frequent(self._reasons))
 
-    def _order(self, pod: Pod, rooms: Sequence[NodeRoom]) -> tuple[bool, int, int]:
-        """The order of a kind: pods that need no other pod come first, then the largest (a single node, then all nodes, hold few)."""
-        needs = bool(pod.signature.affinity.required)
-        return needs, rooms[-1].holds if rooms else 0, sum(room.holds for room in rooms)
+    def _hardest_first(self, pod: Pod, rooms: Sequence[NodeRoom]) -> tuple[bool, int, int]:
+        """The sort key of a kind of pods: the hardest to place come first, while most nodes are empty."""
+        # 1. Pods with required affinity come last, because the pods that they select must be placed before them.
+        needs_others = bool(pod.signature.affinity.required)
+        # 2. The largest come first: even the roomiest node holds few of them. Rooms are sorted by `holds`.
+        most_on_one_node = rooms[-1].holds if rooms else 0
+        # 3. Of kinds that are equal so far the one comes first of which all nodes together hold fewer.
+        return needs_others, most_on_one_node, sum(room.holds for room in rooms)
 
     def _candidates(self, at: int) -> Iterator[tuple[int, NodeRoom] | None]:
         """The nodes for the next pod, each with its position in the list of its kind. None after each piece without any."""
