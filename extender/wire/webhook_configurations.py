@@ -163,11 +163,18 @@ def required_annotation(wanted: Sequence[JsonObject]) -> str:
 
 
 def narrowed(wanted: Sequence[JsonObject], present_webhooks: object, annotation: object) -> list[JsonObject]:
-    """The mutating webhook without objects that an administrator has removed from its rules and selectors.
+    """The mutating webhook as the settings require it, without the calls and objects that an administrator has taken out.
 
-    Nothing is added that is not required. ``annotation``: what was required before, so that a change of settings can be
-    told from a change by hand; without it, what deploy/policies has. Rules that are empty afterwards are required in
-    full.
+    ``annotation``: what was required when the configuration was last written; without it, what deploy/policies has. It
+    tells a change by hand from a change of the settings. Examples, where pods are to be reviewed at CREATE and UPDATE:
+
+    - The annotation has both operations, the configuration CREATE alone: an administrator has removed UPDATE. It stays
+      away.
+    - The annotation and the configuration have CREATE alone: the settings require UPDATE since. It is added.
+    - The configuration excludes a namespace that the annotation does not: an administrator has added it. It stays
+      excluded.
+
+    Rules that would be empty are required in full.
     """
     known = (
         {webhook.get("name"): webhook for webhook in present_webhooks if isinstance(webhook, dict)}

@@ -114,51 +114,54 @@ class StepChooser:
 
     async def _choose_domain(self, group: GroupState, memory: GroupMemory, *, is_given_up: bool) -> GroupStep:
         """Chooses a domain for a complete group. A step that waits says why."""
-        # 1. The policy or a failed preemption has changed the question: the group is tried before its equals.
-        # 2. Not the group's turn in its namespace: it waits and keeps the message of its last try.
-        # 3. Too much room is reserved for the namespace already: it waits for that. A group that is too large alone is
+        # 1. Not the group's turn in its namespace: it waits.
+        # 2. Too much room is reserved for the namespace already: it waits for that. A group that is too large alone is
         #    placed without a reservation.
-        # 4. Victims: see `_wait_for_room`. 5. Room now: reserved. 6. A domain without room, for an autoscaler: within the
-        #    limits of pods that may wait for nodes. 7. Nothing: it waits for room.
+        # 3. Pods of lower priority would have to leave: see `_wait_for_room`.
+        # 4. Room now: it is reserved.
+        # 5. A domain without room, for an autoscaler: within the limit of pods that may wait for nodes.
+        # 6. No domain: it waits for room.
         begun, version = self._clock.now(), self._lines.version
-        if memory.spec != group.spec:
-            self._lines.retry(group.key)
-            memory.spec = group.spec
-        if memory.preempts_from and begun >= memory.preempts_from:
-            memory.preempts_from = 0.0
-            self._lines.retry(group.key)
+        self._try_early_if_changed(group, memory, begun)
         if not is_given_up and not self._lines.is_turn(group.key, begun, group.priority):
-            others = "its turn has not come: other groups of the namespace wait for room too"
-            before = memory.step.reason if memory.step is not None else WaitReason.NO_ROOM
-            reason = before if before in {*NO_PLACE, WaitReason.BUDGET} else WaitReason.NO_ROOM
-            said = (reason, memory.problem) if memory.problem else (WaitReason.BUDGET, others)
-            return GroupStep(Do.WAIT, GroupPhase.DECIDING, *said)
+            return _wait_for_turn(memory)
         excess, is_too_large = self._excess(group, group.waiting), bool(self._excess(group, group.waiting, alone=True))
         waits = not (is_given_up or is_too_large)
         proposal = Proposal() if excess and waits else await self._place(group, memory, None)
-        now = self._clock.now()
         excess = excess or self._excess(group, group.waiting)  # room may have been reserved for others meanwhile
         if excess and waits:
-            self._lines.failed(group.key, version, now, now - begun, group.priority)
             memory.problem = ""
-            return GroupStep(Do.WAIT, GroupPhase.DECIDING, WaitReason.BUDGET, excess)
+            return self._wait_for_budget(group, version, begun, excess)
         if proposal.victims:
             return await self._wait_for_room(group, memory, proposal, version, begun, is_given_up=is_given_up)
         if proposal.slots:
             memory.without_room = is_too_large  # there is room for it now, and none is kept from others
             if not excess:
                 self._reserve(group, memory, proposal)
-        is_shown = (
-            bool(proposal.levels) and not proposal.slots
-        )  # they wait for nodes there, and an autoscaler sees them
-        if is_shown and not is_given_up and (excess := self._growth_excess(group)):
-            self._lines.failed(group.key, version, now, now - begun, group.priority)
+        # Levels without slots: the pods are released to wait for nodes there, and an autoscaler sees them.
+        waits_for_nodes = bool(proposal.levels) and not proposal.slots
+        if waits_for_nodes and not is_given_up and (excess := self._growth_excess(group)):
             memory.problem = excess
-            return GroupStep(Do.WAIT, GroupPhase.DECIDING, WaitReason.BUDGET, excess)
+            return self._wait_for_budget(group, version, begun, excess)
         if proposal.slots or proposal.levels:
             memory.problem, memory.removing = "", ()
             return GroupStep(Do.DECIDE, GroupPhase.DECIDED, WaitReason.DECIDED, levels=proposal.levels)
         return await self._wait_for_room(group, memory, proposal, version, begun, is_given_up=is_given_up)
+
+    def _try_early_if_changed(self, group: GroupState, memory: GroupMemory, now: float) -> None:
+        """Puts a group before its equals if its policy has changed, or if the pause after a failed preemption is over."""
+        if memory.spec != group.spec:
+            self._lines.retry(group.key)
+            memory.spec = group.spec
+        if memory.preempts_from and now >= memory.preempts_from:
+            memory.preempts_from = 0.0
+            self._lines.retry(group.key)
+
+    def _wait_for_budget(self, group: GroupState, version: int, begun: float, excess: str) -> GroupStep:
+        """The group waits, because a limit of its namespace is reached. ``begun``: when this try began."""
+        now = self._clock.now()
+        self._lines.failed(group.key, version, now, now - begun, group.priority)
+        return GroupStep(Do.WAIT, GroupPhase.DECIDING, WaitReason.BUDGET, excess)
 
     async def _wait_for_room(
         self,
@@ -405,3 +408,13 @@ class StepChooser:
         if not memory.timed_out:
             memory.timed_out = True
             self._recorder.record_timeout(str(action))
+
+
+def _wait_for_turn(memory: GroupMemory) -> GroupStep:
+    """Other groups of the namespace come first. The group keeps the message of its last try."""
+    if not memory.problem:
+        others = "its turn has not come: other groups of the namespace wait for room too"
+        return GroupStep(Do.WAIT, GroupPhase.DECIDING, WaitReason.BUDGET, others)
+    before = memory.step.reason if memory.step is not None else WaitReason.NO_ROOM
+    reason = before if before in {*NO_PLACE, WaitReason.BUDGET} else WaitReason.NO_ROOM
+    return GroupStep(Do.WAIT, GroupPhase.DECIDING, reason, memory.problem)

@@ -354,12 +354,17 @@ def _holds_labels(name: str, *, numbers: bool) -> bool:
 
 
 def _as_valid_as(text: str, digest: str) -> str:
-    """A pseudonym that is valid wherever the text is: as the name of an object or namespace, label key or value."""
-    # A dot and the length decide whether a name is valid as a label too, so both are kept roughly.
+    """A pseudonym that is valid wherever the text is: as the name of an object or namespace, label key or value.
+
+    Examples for the digest 0123ab: web is x0123ab, db.example.com is x0123ab.x, Web_1 is X0123ab, and "two words" is
+    x0123ab with a blank at its end.
+    """
+    # A name with a dot is no name of a namespace, and a name of more than 63 characters is no label value. So a dot
+    # stays a dot, and a long name stays long.
     if is_dns_subdomain(text):
         name = f"x{digest}{'.x' if '.' in text else ''}"
         return name if len(text) <= _LONGEST_VALUE else f"{name.ljust(_LONGEST_VALUE, '0')}.x"
-    # Valid as a label and not as a name, or as neither: a blank is valid nowhere.
+    # A label value that is no name has a capital letter. A text that is neither has a blank, which is valid nowhere.
     return f"X{digest}" if is_label_value(text) else f"x{digest} "
 
 
