@@ -26,6 +26,7 @@ from extender.simulator.oracle.brute_force import (
 from extender.simulator.oracle.journal import Journal, StoreChange
 from extender.simulator.oracle.violations import violations
 from tests.simulator.oracle.default_constraints import constraints_in_force
+from tests.simulator.oracle.steps import play
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, namespace, node, pod, spread, term
 
 CASES = Path(__file__).parents[2] / "parity" / "cases"
@@ -87,167 +88,133 @@ def test_the_oracle_gives_the_real_schedulers_answers(name: str) -> None:
     assert differing == []
 
 
-def test_every_kind_of_rejection_has_its_code_and_reason() -> None:
-    nodes = [node("free", "z1"), node("near", "z2"), node("shared", "z3"), node("shy", "z4"), node("bare")]
-    pods = [
-        pod("cache", on="near", labels={"app": "cache"}),
-        pod("other-web", on="shared", labels={"app": "web"}),
-        pod("hermit", on="shy", affinity=anti_affinity(term(HOSTNAME, app="web"))),
-    ]
-    keep_apart = pod("web", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web")))
-    assert feasible(keep_apart, nodes, [], pods) == {
-        "free": SUCCESS,
-        "near": SUCCESS,
-        "shared": ANTI_AFFINITY_REJECTED,
-        "shy": EXISTING_REJECTED,
-        "bare": SUCCESS,
-    }
-    come_near = pod("api", affinity=affinity(term(ZONE, app="cache")))
-    assert feasible(come_near, nodes, [], pods) == {
-        "near": SUCCESS,
-        **dict.fromkeys(("free", "shared", "shy", "bare"), AFFINITY_REJECTED),
-    }
-    even = pod("web", labels={"app": "web"}, topologySpreadConstraints=[spread(labels={"app": "web"})])
-    assert feasible(even, nodes, [], pods) == {
-        "free": SUCCESS,
-        "near": SUCCESS,
-        "shared": SPREAD_REJECTED,
-        "shy": EXISTING_REJECTED,
-        "bare": SPREAD_UNLABELLED,
-    }
+NODES = [node("free", "z1"), node("near", "z2"), node("shared", "z3"), node("shy", "z4"), node("bare")]
+PODS_THERE = [
+    pod("cache", on="near", labels={"app": "cache"}),
+    pod("other-web", on="shared", labels={"app": "web"}),
+    pod("hermit", on="shy", affinity=anti_affinity(term(HOSTNAME, app="web"))),
+]
+APART, NEAR = anti_affinity(term(HOSTNAME, app="web")), affinity(term(ZONE, app="cache"))
+
+
+@pytest.mark.parametrize(
+    ("app", "spec", "statuses"),
+    [
+        ("web", {"affinity": APART}, [SUCCESS, SUCCESS, ANTI_AFFINITY_REJECTED, EXISTING_REJECTED, SUCCESS]),
+        ("api", {"affinity": NEAR}, [AFFINITY_REJECTED, SUCCESS, *[AFFINITY_REJECTED] * 3]),
+        (
+            "web",
+            {"topologySpreadConstraints": [spread(labels={"app": "web"})]},
+            [SUCCESS, SUCCESS, SPREAD_REJECTED, EXISTING_REJECTED, SPREAD_UNLABELLED],
+        ),
+    ],
+    ids=["anti-affinity", "affinity", "spread"],
+)
+def test_every_kind_of_rejection_has_its_code_and_reason(
+    app: str, spec: JsonObject, statuses: list[PluginStatus]
+) -> None:
+    """By node: without pods, with a cache, with a pod of web, with a pod that rejects web, and without a zone."""
+    assert list(feasible(pod("a", labels={"app": app}, **spec), NODES, [], PODS_THERE).values()) == statuses
 
 
 # -- the judgement of a run
 
 
-def _alone(name: str, on: str = "") -> JsonObject:
+def alone(name: str, on: str = "") -> JsonObject:
     obj = pod(name, on=on, labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, namespaces={}, app="web")))
     obj["metadata"]["uid"] = f"uid-{name}"
     return obj
 
 
-def _beside_open_db(name: str) -> JsonObject:
-    return pod(name, affinity=affinity(term(ZONE, namespaces={"matchLabels": {"open": "yes"}}, app="db")))
-
-
 class Run:
-    """A journal written by hand; the store's changes happen when they are made."""
+    """A journal written by hand. Changes of the store happen when they are made; `+1` is a second after the last of them."""
 
-    def __init__(self, *objects: JsonObject) -> None:
+    def __init__(self) -> None:
         self.store = Store()
-        self.store.load([node("n1", "z1"), node("n2", "z2"), namespace("default"), namespace("data"), *objects])
+        self.store.load([node("n1", "z1"), node("n2", "z2"), namespace("default"), namespace("data")])
         self.journal = Journal(self.store)
 
-    def decide(self, asked: JsonObject, on: str, at: float) -> None:
-        self.journal.decided(at, at, f"uid-{asked['metadata']['name']}", asked, on)
+    def alone(self, name: str, on: str, at: str) -> None:
+        self.decide(alone(name), on, at)
 
-    def verdict(self, *, lag: float = 0.25) -> list[str]:
-        """The pods of violations; a failed binding is known at once, as if it were reported."""
-        return [violation.decision.name for violation in violations(self.journal, lag=lag, doubt=0.0)]
+    def spread(self, name: str, on: str, at: str) -> None:
+        even = [spread(labels={"app": "even"})]
+        self.decide(pod(name, labels={"app": "even"}, topologySpreadConstraints=even), on, at)
+
+    def beside_open_db(self, name: str, on: str, at: str) -> None:
+        self.decide(
+            pod(name, affinity=affinity(term(ZONE, namespaces={"matchLabels": {"open": "yes"}}, app="db"))), on, at
+        )
+
+    def decide(self, incoming: JsonObject, on: str, at: str) -> None:
+        times = (entry.change.at for entry in self.journal.entries if isinstance(entry, StoreChange))
+        time = float(at) + (max(times) if at.startswith("+") else 0.0)
+        self.journal.decided(time, time, f"uid-{incoming['metadata']['name']}", incoming, on)
+
+    def fail(self, name: str, at: str) -> None:
+        self.journal.undone(f"uid-{name}", float(at))
+
+    def show(self, name: str, on: str = "") -> None:
+        self.store.put(PODS, alone(name, on))
+
+    def show_db(self, name: str, on: str) -> None:
+        self.store.put(PODS, pod(name, "data", on=on, labels={"app": "db"}))
+
+    def delete(self, name: str) -> None:
+        self.store.remove(PODS, name)
+
+    def open(self, name: str) -> None:
+        self.store.put(NAMESPACES, namespace(name, open="yes"))
+
+    def close(self, name: str) -> None:
+        self.store.put(NAMESPACES, namespace(name))
 
 
-def test_decisions_count_from_the_moment_they_are_taken() -> None:
+FAILED = "alone a -> n1 1.0; fail a -> 1.05; alone b -> n1 1.1"
+# After the failure of a, c is right while a counts, and too much after that.
+EVEN = (
+    "spread a -> n1 1.0; spread b -> n2 1.01; fail a -> 1.1; spread c -> n2 1.2; spread d -> n1 1.3; spread e -> n2 1.5"
+)
+# The failure of a is known by the next request for a, the failure of b is not yet: d is right by b and without a.
+TWO_FAILED = (
+    "spread a -> n1 1.0; spread b -> n2 1.01; spread c -> n1 1.02; fail a -> 1.1; fail b -> 1.11; spread d -> n1 1.2"
+)
+RUNS: dict[str, tuple[str, float, str]] = {
+    "decisions count from when they are taken": (
+        "alone a -> n1 1.0; alone b -> n1 1.001; alone c -> n2 1.002",
+        0.25,
+        "b",
+    ),
+    "a failed binding counts no longer": (FAILED, 0.25, ""),
+    "a binding that was carried out although its call failed": (
+        f"{FAILED}; alone c -> n2 1.2; show a -> n1",
+        0.25,
+        "b",
+    ),
+    "a later binding to another node": (f"{FAILED}; alone a -> n2 1.2; show a -> n2", 0.25, ""),
+    "a failure may be known or not for a while": (EVEN, 0.25, "e"),
+    "a failure is known after a while": (EVEN, 0.05, "c e"),
+    "of several failures any may be known": (TWO_FAILED, 0.25, ""),
+    "several failures are known after a while": (TWO_FAILED, 0.05, "d"),
+    "a change may be known at once, or after a while": (
+        "show_db db-0 -> n1; open data; beside_open_db early -> n1 +0; close data; beside_open_db soon -> n1 +0.1; beside_open_db late -> n1 +10",
+        0.25,
+        "late",
+    ),
+    "kinds may arrive in another order": (
+        "show_db db-0 -> n2; open data; show_db db-1 -> n1; delete data/db-0; beside_open_db a -> n2 +0",
+        0.25,
+        "",
+    ),
+    "a scheduler knows its own decision": ("show a; alone a -> n1 +0; show a -> n1; alone b -> n1 +0", 0.25, "b"),
+    "a deleted pod counts no longer": ("show old -> n1; delete default/old; alone a -> n1 +10", 0.25, ""),
+}
+
+
+@pytest.mark.parametrize(("steps", "lag", "found"), RUNS.values(), ids=RUNS)
+def test_a_run_is_judged_by_what_could_be_known(steps: str, lag: float, found: str) -> None:
+    """A failed binding is known at once, as if it were reported."""
     run = Run()
-    run.decide(_alone("a"), "n1", 1.0)
-    run.decide(_alone("b"), "n1", 1.001)
-    run.decide(_alone("c"), "n2", 1.002)
-    assert run.verdict() == ["default/b"]
-
-
-def test_a_decision_whose_binding_failed_counts_no_longer() -> None:
-    run = Run()
-    run.decide(_alone("a"), "n1", 1.0)
-    run.journal.undone("uid-a", 1.05)
-    run.decide(_alone("b"), "n1", 1.1)
-    assert run.verdict() == []
-
-
-def test_a_decision_whose_binding_was_carried_out_although_its_call_failed_never_ceases_to_count() -> None:
-    run = Run()
-    run.decide(_alone("a"), "n1", 1.0)
-    run.journal.undone("uid-a", 1.05)
-    run.decide(_alone("b"), "n1", 1.1)
-    run.decide(_alone("c"), "n2", 1.2)
-    run.store.put(PODS, _alone("a", on="n1"))
-    assert run.verdict() == ["default/b"]
-
-
-def test_a_binding_to_another_node_than_that_of_the_failed_call_is_not_that_call() -> None:
-    run = Run()
-    run.decide(_alone("a"), "n1", 1.0)
-    run.journal.undone("uid-a", 1.05)
-    run.decide(_alone("b"), "n1", 1.1)
-    run.decide(_alone("a"), "n2", 1.2)
-    run.store.put(PODS, _alone("a", on="n2"))
-    assert run.verdict() == []
-
-
-def _even(name: str) -> JsonObject:
-    return pod(name, labels={"app": "even"}, topologySpreadConstraints=[spread(labels={"app": "even"})])
-
-
-def test_that_a_binding_failed_may_be_known_or_not_for_a_while() -> None:
-    run = Run()
-    run.decide(_even("a"), "n1", 1.0)
-    run.decide(_even("b"), "n2", 1.01)
-    run.journal.undone("uid-a", 1.1)
-    run.decide(_even("c"), "n2", 1.2)  # right while a counts, too much without it
-    run.decide(_even("d"), "n1", 1.3)
-    run.decide(_even("e"), "n2", 1.5)
-    assert run.verdict(lag=0.25) == ["default/e"]
-    assert run.verdict(lag=0.05) == ["default/c", "default/e"]
-
-
-def test_of_several_failures_any_may_be_known() -> None:
-    """One by the next question for its pod, the other not yet."""
-    run = Run()
-    run.decide(_even("a"), "n1", 1.0)
-    run.decide(_even("b"), "n2", 1.01)
-    run.decide(_even("c"), "n1", 1.02)
-    run.journal.undone("uid-a", 1.1)
-    run.journal.undone("uid-b", 1.11)
-    run.decide(_even("d"), "n1", 1.2)  # right by b and without a
-    assert run.verdict() == []
-    assert run.verdict(lag=0.05) == ["default/d"]
-
-
-def _after(run: Run) -> float:
-    """The moment of the store's last change, as the journal knows it."""
-    return max(entry.change.at for entry in run.journal.entries if isinstance(entry, StoreChange))
-
-
-def test_a_change_on_its_way_may_be_known_or_not() -> None:
-    run = Run(pod("db-0", "data", on="n1", labels={"app": "db"}))
-    run.store.put(NAMESPACES, namespace("data", open="yes"))
-    changed_at = _after(run)
-    run.decide(_beside_open_db("early"), "n1", changed_at)  # knew it at once
-    run.store.put(NAMESPACES, namespace("data"))
-    closed_at = _after(run)
-    run.decide(_beside_open_db("soon"), "n1", closed_at + 0.1)  # did not know yet
-    run.decide(_beside_open_db("late"), "n1", closed_at + 10)
-    assert run.verdict(lag=0.25) == ["default/late"]
-
-
-def test_kinds_may_arrive_in_another_order_than_they_happened() -> None:
-    run = Run(pod("db-0", "data", on="n2", labels={"app": "db"}))
-    run.store.put(NAMESPACES, namespace("data", open="yes"))
-    run.store.put(PODS, pod("db-1", "data", on="n1", labels={"app": "db"}))
-    run.store.remove(PODS, "data/db-0")
-    run.decide(_beside_open_db("a"), "n2", _after(run))  # the namespace known, the pods not yet
-    assert run.verdict() == []
-
-
-def test_not_knowing_a_decision_of_the_own_loop_is_no_excuse() -> None:
-    run = Run()
-    run.store.put(PODS, _alone("a"))
-    run.decide(_alone("a"), "n1", _after(run))
-    run.store.put(PODS, _alone("a", on="n1"))
-    run.decide(_alone("b"), "n1", _after(run))
-    assert run.verdict() == ["default/b"]
-
-
-def test_a_pod_that_is_gone_leaves_its_place() -> None:
-    run = Run(pod("old", on="n1", labels={"app": "web"}))
-    run.store.remove(PODS, "default/old")
-    run.decide(_alone("a"), "n1", _after(run) + 10)
-    assert run.verdict() == []
+    play(run, steps)
+    wrong = violations(run.journal, lag=lag, doubt=0.0)
+    assert [violation.decision.name.removeprefix("default/") for violation in wrong] == found.split()
