@@ -16,8 +16,6 @@ from typing import Any
 
 import yaml
 
-from extender.cli.simulate import scenario_settings
-from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.service import Service
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
@@ -25,12 +23,12 @@ from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS
 from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.scenario.language import parse_scenario
-from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.report import Report
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.wire.objects import kinds as wire
 from tests.fakes import until
 from tests.simulator import plain
+from tests.simulator.scenario.playing import serving
 
 FAULTS = Path(__file__).parents[3] / "config" / "scenarios" / "faults.yaml"
 _WITNESS = "witness"
@@ -124,16 +122,10 @@ async def run(
 
     The steps ``then`` follow those of the document, as soon as ``once`` holds of the service.
     """
-    play = parse_scenario(document)
-    settings = scenario_settings(play, "test", FREE_PORT)
-    async with (
-        SimulatedCluster(play, seed) as simulated,
-        service_running(settings, simulated.api.url, seed, simulated.clock) as (url, service),
-    ):
-        await simulated.begin(url)
-        witness, player = Witness(simulated, service, bound), Player(simulated)
+    async with serving(document, seed) as (player, simulated, service):
+        witness = Witness(simulated, service, bound)
         with _at_work(witness):
-            await player.run(play.steps)
+            await player.run(parse_scenario(document).steps)
             await until(lambda: once(service))
             await player.run(parse_scenario({**document, "steps": list(then)}).steps)
         report = await player.finish()  # when all is quiet, and with the witness it never is

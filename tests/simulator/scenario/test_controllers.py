@@ -11,34 +11,21 @@ from extender.simulator.apiserver.kinds import PODS
 from extender.simulator.json_objects import JsonObject, name_of, set_condition
 from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.play import Player
-from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.fakes import until
-from tests.simulator.fake_extender import FakeExtender
-
-RUNNING = {"template": "web", "count": 1}
+from tests.simulator.scenario.playing import playing, scenario
 
 
 async def play(
     controller: str, *steps: JsonObject, marked: bool = False, **server: Any
 ) -> tuple[list[JsonObject], Player]:
     """The pods after these steps on a node with one running pod, which may be marked as a victim."""
-    document = {
-        "apiVersion": "placement.extender.dev/v1alpha1",
-        "kind": "Scenario",
-        "name": "test",
-        "cluster": {"nodes": [{}], "namespaces": [{"name": "shop"}], "running": [RUNNING]},
-        "templates": {"web": {"labels": {"app": "web"}, "controller": controller, "spec": {"priority": 7}}},
-        "apiServer": server,
-        "steps": list(steps),
-    }
-    play, fake = parse_scenario(document), FakeExtender()
-    async with fake.running(), SimulatedCluster(play, 1) as simulated:
-        await simulated.begin(fake.url)
+    template = {"labels": {"app": "web"}, "controller": controller, "spec": {"priority": 7}}
+    cluster = {"nodes": [{}], "namespaces": [{"name": "shop"}], "running": [{"template": "web", "count": 1}]}
+    async with playing(scenario(cluster=cluster, templates={"web": template}, apiServer=server)) as (player, simulated):
         if marked:
             mark = {"type": "DisruptionTarget", "status": "True"}
             simulated.api.operations.change(PODS, "shop/web-old-0", lambda pod: set_condition(pod, mark))
-        player = Player(simulated)
-        await player.run(play.steps)
+        await player.run(parse_scenario(scenario(*steps)).steps)
         expected = 2 if controller == "ReplicaSet" and simulated.api.pods.is_ending else int(bool(controller))
         await until(lambda: len(simulated.pods()) == expected)
         pods = [stored.read() for stored in simulated.pods()]
@@ -81,28 +68,14 @@ async def test_settling_lasts_until_no_deleted_pod_is_about_to_end() -> None:
 
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
-TWO_SETS: JsonObject = {"labels": {"app": "web-{v}"}, "variants": 2, "controller": "ReplicaSet"}
 
 
 async def scaled(*steps: JsonObject) -> tuple[dict[str, str], Player]:
     """The costs of the pods that are left of two ReplicaSets with four pods each, all of one set on one node."""
-    document = {
-        "apiVersion": "placement.extender.dev/v1alpha1",
-        "kind": "Scenario",
-        "name": "test",
-        "cluster": {
-            "nodes": [{"count": 2, "zones": 2}],
-            "namespaces": [{"name": "shop"}],
-            "running": [{"template": "web", "count": 8}],
-        },
-        "templates": {"web": TWO_SETS | {"annotations": {COST: "-{i}"}}},
-        "steps": list(steps),
-    }
-    play, fake = parse_scenario(document), FakeExtender()
-    async with fake.running(), SimulatedCluster(play, 1) as simulated:
-        await simulated.begin(fake.url)
-        player = Player(simulated)
-        await player.run(play.steps)
+    web = {"labels": {"app": "web-{v}"}, "variants": 2, "controller": "ReplicaSet", "annotations": {COST: "-{i}"}}
+    running = [{"template": "web", "count": 8}]
+    cluster = {"nodes": [{"count": 2, "zones": 2}], "namespaces": [{"name": "shop"}], "running": running}
+    async with playing(scenario(*steps, cluster=cluster, templates={"web": web})) as (player, simulated):
         await player.finish()
         return {
             name_of(pod): pod["metadata"]["annotations"][COST] for pod in (each.read() for each in simulated.pods())
