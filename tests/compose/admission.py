@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from extender.compose.admission import AdmissionPart
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.compose.service import Service
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings
@@ -48,6 +49,11 @@ class Cluster:
     client: Client
     service: Service
 
+    @property
+    def admission(self) -> AdmissionPart:
+        assert self.service.admission is not None
+        return self.service.admission
+
     async def create(self, name: str, **spec: Any) -> JsonObject:
         """A pod of app `db` as it is stored."""
         asked = pod(name, labels={"app": "db"}, **spec)
@@ -55,6 +61,10 @@ class Cluster:
         code, made = await self.client.post(PODS, asked)
         assert code == 201, made
         return dict(made)
+
+    async def scheduler_of(self, name: str) -> str:
+        """The scheduler of a new pod, as it is stored."""
+        return str((await self.create(name))["spec"]["schedulerName"])
 
     async def apply(self, found: JsonObject) -> tuple[int, Any]:
         """Create a policy; returns once the service knows it."""
@@ -83,9 +93,10 @@ async def running(given: Settings, faults: Faults | None = None) -> AsyncIterato
         api.faults = faults or api.faults
         installed(api)
         _, service = await stack.enter_async_context(service_running(given, api.url, seed=1))
-        assert service.admission is not None
-        port = int(service.admission.url.rpartition(":")[2])
-        api.admission.services[DEFAULT_NAMESPACE, SERVICE] = ("127.0.0.1", port)
-        repairs = service.admission.keeper.configurations.correct
-        await until(lambda: all(repairs.values()))
-        yield Cluster(api, await stack.enter_async_context(connect(api.url)), service)
+        cluster = Cluster(api, await stack.enter_async_context(connect(api.url)), service)
+        api.admission.services[DEFAULT_NAMESPACE, SERVICE] = (
+            "127.0.0.1",
+            int(cluster.admission.url.rpartition(":")[2]),
+        )
+        await until(lambda: all(cluster.admission.keeper.configurations.correct.values()))
+        yield cluster

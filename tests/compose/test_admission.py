@@ -31,7 +31,7 @@ from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.scenario.faults import FaultInjector, WebhookDown
 from extender.telemetry.metrics import read_page
-from tests.builders import asking, node_json, settings
+from tests.builders import REQUIRED, asking, node_json, requirement, settings
 from tests.compose.admission import POLICIES, SERVICE, Cluster, enabled, installed, running
 from tests.deploy.policies.examples import policy
 from tests.e2e.programs import free_ports
@@ -40,7 +40,9 @@ from tests.simulator.plain import namespace, pod
 from tests.verbs.admit.reviewing import review
 
 KIND_OF_POLICIES = next(each for each in POLICY_KINDS if each.kind == "PodSchedulingPolicy" and each.group == GROUP)
-NEEDED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+OURS = policy("PodSchedulingPolicy", schedulerName="ours")
 
 
 @pytest.fixture
@@ -51,14 +53,10 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def test_a_pod_gets_what_a_policy_directs(cluster: Cluster) -> None:
-    term = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["db"]}]}
-    affinity = {"nodeAffinity": {NEEDED: {"nodeSelectorTerms": [term]}}}
-    found = policy(
-        "PodSchedulingPolicy",
-        affinity=affinity,
-        schedulerName="ours",
-        tolerations=[{"key": "db", "operator": "Exists"}],
-    )
+    terms = [{"matchExpressions": [requirement("pool", "In", ["db"])]}]
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
+    tolerations = [{"key": "db", "operator": "Exists"}]
+    found = policy("PodSchedulingPolicy", affinity=affinity, schedulerName="ours", tolerations=tolerations)
     assert (await cluster.apply(found))[0] == 201
     made = await cluster.create("one")
     assert made["spec"]["affinity"] == affinity
@@ -82,8 +80,7 @@ async def test_what_became_of_each_policy_is_counted_by_its_kind(cluster: Cluste
 
 async def test_a_review_is_decided_before_the_second_of_another_namespace(cluster: Cluster) -> None:
     """Fifty pods of a tenant are reviewed when one of another comes, and what the loop does meanwhile waits for one of them."""
-    assert cluster.service.admission is not None
-    decide, order = cluster.service.admission.service.decide, []
+    decide, order = cluster.admission.service.decide, []
 
     async def decided(home: str) -> None:
         answer = await decide(review(pod("one", home), namespace=home))
@@ -96,9 +93,8 @@ async def test_a_review_is_decided_before_the_second_of_another_namespace(cluste
 
 
 async def test_the_name_of_a_namespace_that_no_api_server_sends_is_not_kept(cluster: Cluster) -> None:
-    assert cluster.service.admission is not None
     for name in ("n" * 10**6, 5, None, ["a"]):
-        answer = await cluster.service.admission.service.decide(review(pod("one"), namespace=name))
+        answer = await cluster.admission.service.decide(review(pod("one"), namespace=name))
         assert answer["response"]["uid"] == "u-1"
 
 
@@ -146,42 +142,41 @@ async def test_exempt_namespaces_are_not_even_requested(cluster: Cluster) -> Non
 
 async def test_a_removed_webhook_or_bundle_is_put_back(cluster: Cluster) -> None:
     cluster.api.operations.change(MUTATING_WEBHOOKS, "placement-extender", lambda obj: obj.update(webhooks=[]))
-    assert cluster.service.admission is not None
-    await cluster.service.admission.keeper.step()
-    await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
-    assert (await cluster.create("one"))["spec"]["schedulerName"] == "ours"
+    await cluster.admission.keeper.step()
+    await cluster.apply(OURS)
+    assert await cluster.scheduler_of("one") == "ours"
 
 
 async def test_pods_pass_while_the_webhook_is_down_and_the_failures_are_counted(cluster: Cluster) -> None:
-    await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+    await cluster.apply(OURS)
     cluster.api.faults = faults = FaultInjector(Random(7))
     faults.change([WebhookDown(probability=0.3)])
-    names = [(await cluster.create(f"p{number}"))["spec"]["schedulerName"] for number in range(30)]
+    names = [await cluster.scheduler_of(f"p{number}") for number in range(30)]
     assert names.count("default-scheduler") == cluster.api.admission.failed_open > 0
     assert names.count("ours") == 30 - cluster.api.admission.failed_open
 
 
 async def test_creations_go_on_while_the_certificate_is_exchanged(cluster: Cluster) -> None:
     """The old and the new certificate are trusted all the while: with failurePolicy Fail none is lost."""
-    assert cluster.service.admission is not None
-    part = cluster.service.admission
     cluster.api.operations.change(
         MUTATING_WEBHOOKS, "placement-extender", lambda obj: obj["webhooks"][0].update(failurePolicy="Fail")
     )
-    await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+    await cluster.apply(OURS)
 
     async def creations(first: int) -> None:
         for number in range(first, first + 10):
-            assert (await cluster.create(f"p{number}"))["spec"]["schedulerName"] == "ours"
+            assert await cluster.scheduler_of(f"p{number}") == "ours"
 
     secret = await cluster.client.get(f"/api/v1/namespaces/{DEFAULT_NAMESPACE}/secrets/{SERVICE}")
     before = secret[1]["data"]["tls.crt"]
-    await asyncio.gather(*(creations(number) for number in (0, 10, 20)), part.keeper.step())
+    await asyncio.gather(*(creations(number) for number in (0, 10, 20)), cluster.admission.keeper.step())
     secret[1]["data"] = {name: value for name, value in secret[1]["data"].items() if name == "ca.crt"}
     cluster.api.operations.change(
         SECRETS, f"{DEFAULT_NAMESPACE}/{SERVICE}", lambda obj: obj.update(data=secret[1]["data"])
     )
-    await part.keeper.step()  # without a certificate a new one is made, and trusted beside the old authority
+    await (
+        cluster.admission.keeper.step()
+    )  # without a certificate a new one is made, and trusted beside the old authority
     after = (await cluster.client.get(f"/api/v1/namespaces/{DEFAULT_NAMESPACE}/secrets/{SERVICE}"))[1]
     assert after["data"]["tls.crt"] != before
     await asyncio.gather(*(creations(number) for number in (30, 40, 50)))
@@ -200,18 +195,16 @@ async def test_kupids_policies_are_applied_where_they_are_read() -> None:
 
 async def test_a_standby_admits_while_its_scheduler_port_is_not_ready() -> None:
     async with running(enabled()) as cluster:
-        assert cluster.service.admission is not None
         cluster.service.readiness.block("test", "stands by")
         assert not cluster.service.readiness.is_ready
-        await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
-        assert (await cluster.create("one"))["spec"]["schedulerName"] == "ours"
+        await cluster.apply(OURS)
+        assert await cluster.scheduler_of("one") == "ours"
 
 
 async def test_readiness_waits_for_policies_and_for_a_certificate(cluster: Cluster) -> None:
-    assert cluster.service.admission is not None
-    checks = cluster.service.admission.readiness.checks()
+    checks = cluster.admission.readiness.checks()
     assert set(checks) == {"namespaces", "podschedulingpolicies", "clusterpodschedulingpolicies", "webhook certificate"}
-    url = cluster.service.admission.url
+    url = cluster.admission.url
     connector = aiohttp.TCPConnector(ssl=False)
     async with aiohttp.ClientSession(url, connector=connector) as session, session.get("/readyz") as answer:
         assert (answer.status, await answer.text()) == (200, "ok")
@@ -219,7 +212,7 @@ async def test_readiness_waits_for_policies_and_for_a_certificate(cluster: Clust
 
 async def test_a_pod_that_another_replica_has_admitted_counts_as_an_application_of_its_policies() -> None:
     async with running(enabled()) as cluster:
-        await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+        await cluster.apply(OURS)
         made = pod("one", labels={"app": "db"})
         record = {"": {"policies": [{"policy": "PodSchedulingPolicy/default/one"}]}}
         made["metadata"]["annotations"] = {"placement.extender.dev/injected": json.dumps(record)}
@@ -247,17 +240,16 @@ async def test_without_crds_the_service_is_ready_without_policies_and_applies_th
         metrics = cluster.service.metrics.render().decode()
         assert 'extender_kind_not_served{resource="podschedulingpolicies"} 1.0' in metrics
         assert 'extender_kind_not_served{resource="pods"} 0.0' in metrics
-        assert (await cluster.create("one"))["spec"]["schedulerName"] == "default-scheduler"
+        assert await cluster.scheduler_of("one") == "default-scheduler"
         faults.are_installed = True
-        assert (await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours")))[0] == 201
-        assert (await cluster.create("two"))["spec"]["schedulerName"] == "ours"
+        assert (await cluster.apply(OURS))[0] == 201
+        assert await cluster.scheduler_of("two") == "ours"
         metrics = cluster.service.metrics.render().decode()
         assert 'extender_kind_not_served{resource="podschedulingpolicies"} 0.0' in metrics
 
 
 async def test_an_address_that_is_taken_is_named_by_its_setting(cluster: Cluster) -> None:
-    assert cluster.service.admission is not None
-    taken = cluster.service.admission.url.removeprefix("https://")
+    taken = cluster.admission.url.removeprefix("https://")
     with pytest.raises(StartError, match=f"policies.webhook.bindAddress {taken}: "):
         async with service_running(enabled(webhook={"bindAddress": taken}), cluster.api.url, seed=2):
             pytest.fail("two webhooks listen on one port")
@@ -269,8 +261,8 @@ async def test_a_webhook_with_a_url_is_reached_without_a_service() -> None:
     webhook = {"bindAddress": f"127.0.0.1:{port}", "url": f"https://127.0.0.1:{port}"}
     async with running(enabled(webhook=webhook)) as cluster:
         cluster.api.admission.services.clear()
-        await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
-        assert (await cluster.create("one"))["spec"]["schedulerName"] == "ours"
+        await cluster.apply(OURS)
+        assert await cluster.scheduler_of("one") == "ours"
         (found,) = cluster.api.store.find(MUTATING_WEBHOOKS, "placement-extender").read()["webhooks"]
         assert "service" not in found["clientConfig"]
 
@@ -285,7 +277,7 @@ async def test_without_policies_no_port_is_opened_and_nothing_is_watched() -> No
 
 async def test_the_leader_writes_the_status_of_a_policy() -> None:
     async with running(enabled()) as cluster:
-        await cluster.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
+        await cluster.apply(OURS)
         await cluster.create("one")
         path = f"{POLICIES}/one"
         async with asyncio.timeout(PATIENCE):
@@ -314,7 +306,6 @@ async def test_a_review_reaches_the_status_of_a_policy_only_from_a_known_client(
     ca = tmp_path / "clients.crt"
     ca.write_bytes(Authority.make("clients", datetime.now(UTC), 1).pair.certificate_pem)
     async with running(enabled(webhook={"clientCAFile": str(ca)} if is_authenticated else {})) as cluster:
-        assert cluster.service.admission is not None
         found = policy("PodSchedulingPolicy", nodeSelector={"pool": "a"})
         cluster.api.operations.create(
             KIND_OF_POLICIES, found
@@ -322,8 +313,8 @@ async def test_a_review_reaches_the_status_of_a_policy_only_from_a_known_client(
         await until(lambda: len(cluster.service.index.policies) == 1)
         forged = pod("one", labels={"app": "db"})
         forged["spec"]["nodeSelector"] = {"pool": "forged"}
-        await cluster.service.admission.service.decide(review(forged, namespace="default"))
-        await cluster.service.admission.status.round()
+        await cluster.admission.service.decide(review(forged, namespace="default"))
+        await cluster.admission.status.round()
         status = (await cluster.client.get(f"{POLICIES}/one"))[1]["status"]
         assert ("forged" in json.dumps(status), "lastApplied" in status) == (is_authenticated, False)
 

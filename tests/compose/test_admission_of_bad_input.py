@@ -12,15 +12,15 @@ import aiohttp
 import orjson
 import pytest
 
+from tests.builders import REQUIRED, requirement
 from tests.compose.admission import Cluster, enabled, running
 from tests.deploy.policies.examples import FULL, policy
-from tests.simulator.plain import pod
+from tests.simulator.plain import anti_affinity, pod, term
+from tests.verbs.admit.reviewing import review
 
 Path: TypeAlias = tuple[str | int, ...]
 
 SPOILED: tuple[Any, ...] = (None, 5, True, "text", [], [None], {}, {"a": 1})
-TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -38,14 +38,8 @@ POD: dict[str, Any] = {
         "schedulerName": "default-scheduler",
         "nodeSelector": {"pool": "a"},
         "tolerations": [{"key": "a", "operator": "Exists"}],
-        "affinity": {
-            "nodeAffinity": {
-                REQUIRED: {
-                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}]
-                }
-            },
-            "podAntiAffinity": {REQUIRED: [TERM]},
-        },
+        "affinity": anti_affinity(term("zone", app="db"))
+        | {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [requirement("a", "In", ["b"])]}]}}},
         "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
         "schedulingGates": [{"name": "example.com/hold"}],
     },
@@ -55,19 +49,6 @@ DIRECTIVES = {
     for name, value in FULL["spec"].items()
     if name in {"affinity", "tolerations", "topologySpreadConstraints", "schedulerNames", "nodeSelector"}
 }
-
-
-def review(obj: dict[str, Any], group: str = "", version: str = "v1") -> dict[str, Any]:
-    """A good review of an object that is created."""
-    request = {
-        "uid": "u-1",
-        "kind": {"group": group, "version": version, "kind": obj["kind"]},
-        "namespace": "default",
-        "operation": "CREATE",
-        "object": obj,
-        "oldObject": None,
-    }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -106,16 +87,15 @@ async def cluster() -> AsyncIterator[Cluster]:
 @pytest.mark.parametrize(
     ("path", "good"),
     [
-        ("/mutate", review(POD)),
-        ("/validate", review(policy("PodSchedulingPolicy", **DIRECTIVES), "placement.extender.dev", "v1alpha1")),
+        ("/mutate", review(POD, namespace="default")),
+        ("/validate", review(policy("PodSchedulingPolicy", **DIRECTIVES), namespace="default")),
     ],
     ids=["pods", "policies"],
 )
 async def test_each_review_with_a_bad_value_is_answered(cluster: Cluster, path: str, good: dict[str, Any]) -> None:
-    assert cluster.service.admission is not None
     statuses: Counter[int] = Counter()
     connector = aiohttp.TCPConnector(ssl=False, limit=1)
-    async with aiohttp.ClientSession(cluster.service.admission.url, connector=connector) as session:
+    async with aiohttp.ClientSession(cluster.admission.url, connector=connector) as session:
         for place, value, bad in spoiled(good):
             async with session.post(path, data=orjson.dumps(bad)) as answer:
                 body = await answer.json()
@@ -132,12 +112,11 @@ async def test_each_review_with_a_bad_value_is_answered(cluster: Cluster, path: 
 
 
 async def test_a_pod_of_3_mb_is_injected(cluster: Cluster) -> None:
-    assert cluster.service.admission is not None
     large = deepcopy(POD)
     large["spec"]["containers"] = [{"name": f"c{n}", "env": [{"name": "A", "value": "x" * 1000}]} for n in range(2900)]
     connector = aiohttp.TCPConnector(ssl=False)
-    async with aiohttp.ClientSession(cluster.service.admission.url, connector=connector) as session:
-        body = orjson.dumps(review(large))
+    async with aiohttp.ClientSession(cluster.admission.url, connector=connector) as session:
+        body = orjson.dumps(review(large, namespace="default"))
         assert len(body) > 3_000_000
         async with session.post("/mutate", data=io.BytesIO(body)) as answer:
             response = (await answer.json())["response"]

@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 from msgspec.structs import replace
 
-from extender.compose.service import service_of_cluster, service_of_objects
-from extender.kube.byte_stream import StreamSockets
-from extender.kube.timing import SystemClock
+from extender.compose.service import service_of_objects
 from extender.model.answers.pages import PageOf
 from extender.model.policies import PolicyObject
-from extender.wire.objects.kinds import PODS
 from tests.builders import asking, matching, node, pod, pod_json, settings, term
+from tests.compose.services import unconnected
 from tests.fakes import FakeClock
 from tests.policies import REQUIRED, policy
 from tests.verbs.admit.reviewing import review
 
-
-class Unconnected:
-    """A session that sends nothing."""
-
-    reads = SimpleNamespace(sockets=StreamSockets())
-    writes = removals = None
+WEB: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
+CROWDED = (node("n1"), pod("there", on="n1", app="web"), pod("incoming", **WEB))
+POLICIES = settings(policies={"enabled": True}, preemption={"mode": "off"}, answers={"shortlist": 50})
 
 
 @pytest.mark.parametrize("requeue", [True, False])
 async def test_rejected_pods_are_recorded_and_reviewed_only_where_they_are_to_be_requeued(*, requeue: bool) -> None:
     used = settings(rejectedPods={"requeue": requeue}, preemption={"mode": "off"})
-    service = service_of_cluster(used, Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected
-    web: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
-    for obj in (node("n1"), pod("there", on="n1", app="web"), pod("incoming", **web)):
-        service.index.upsert(obj)
-    result = await service.verbs.filter(asking(pod_json("incoming", **web), "n1"))
+    service = unconnected(used, *CROWDED)
+    result = await service.verbs.filter(asking(pod_json("incoming", **WEB), "n1"))
     assert (list(result.passed), result.error) == ([], "")
     assert ("requeue rejected pods" in dict(service.jobs), len(service.index.rejected)) == (requeue, int(requeue))
 
 
 async def test_a_bound_pod_that_a_policy_selects_counts_against_others() -> None:
-    used = settings(policies={"enabled": True}, preemption={"mode": "off"}, answers={"shortlist": 50})
-    service = service_of_cluster(used, Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected
     lonely = policy(affinity={"podAntiAffinity": {REQUIRED: [term("host", app="web")]}}, podSelector=matching(app="db"))
-    for obj in (PolicyObject(lonely), node("n1"), node("n2"), pod("db", on="n1", app="db"), pod("incoming", app="web")):
-        service.index.upsert(obj)
+    pods = (pod("db", on="n1", app="db"), pod("incoming", app="web"))
+    service = unconnected(POLICIES, PolicyObject(lonely), node("n1"), node("n2"), *pods)
     result = await service.verbs.filter(asking(pod_json("incoming", app="web"), "n1", "n2"))
     assert list(result.passed) == ["n2"]
     assert "recount of policies" in dict(service.jobs)
@@ -54,11 +42,8 @@ async def test_a_bound_pod_that_a_policy_selects_counts_against_others() -> None
 
 async def test_shadow_decisions_reject_nothing_and_have_a_job_metrics_and_a_page() -> None:
     used = replace(settings(mode="augment"), shadow=True)
-    service = service_of_cluster(used, Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected
-    web: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
-    for obj in (node("n1"), pod("there", on="n1", app="web"), pod("incoming", **web)):
-        service.index.upsert(obj)
-    result = await service.verbs.filter(asking(pod_json("incoming", **web), "n1"))
+    service = unconnected(used, *CROWDED)
+    result = await service.verbs.filter(asking(pod_json("incoming", **WEB), "n1"))
     assert list(result.passed) == ["n1"]
     assert "shadow decisions" in dict(service.jobs)
     assert service.verbs.shadow is not None
@@ -69,8 +54,7 @@ async def test_shadow_decisions_reject_nothing_and_have_a_job_metrics_and_a_page
 @pytest.mark.parametrize(("path", "asks"), [("", False), ("/bind", True)])
 async def test_bindings_without_an_answer_are_asked_about_where_the_service_binds(path: str, *, asks: bool) -> None:
     used = settings(server={"paths": {"bind": path}})
-    service = service_of_cluster(used, Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected
-    assert ("unanswered bindings" in dict(service.jobs)) is asks
+    assert ("unanswered bindings" in dict(unconnected(used).jobs)) is asks
 
 
 @pytest.mark.parametrize(
@@ -80,12 +64,10 @@ async def test_pods_of_the_services_own_namespace_are_exempt_from_policies_at_ea
     namespace: str, passed: list[str]
 ) -> None:
     """The settings name kube-system alone."""
-    used = settings(policies={"enabled": True}, preemption={"mode": "off"}, answers={"shortlist": 50})
-    service = service_of_cluster(used, Unconnected(), SystemClock(), Random(1), "ours")  # type: ignore[arg-type]  # not connected
     incoming = pod_json("incoming", namespace=namespace)
-    objects = (node("n1"), node("n2"), PODS.decode_object(orjson.dumps(incoming)), PolicyObject(policy(nodeName="n2")))
-    for obj in objects:
-        service.index.upsert(obj)
+    pending = pod("incoming", namespace=namespace)
+    objects = (node("n1"), node("n2"), pending, PolicyObject(policy(nodeName="n2")))
+    service = unconnected(POLICIES, *objects, namespace="ours")
     result = await service.verbs.filter(asking(incoming, "n1", "n2"))
     assert list(result.passed) == passed
     assert service.admission is not None
@@ -95,31 +77,28 @@ async def test_pods_of_the_services_own_namespace_are_exempt_from_policies_at_ea
 
 def test_the_settings_in_force_name_the_namespace_of_the_pod() -> None:
     used = settings(policies={"enabled": True}, leaderElection={"enabled": True})
-    found = service_of_cluster(used, Unconnected(), SystemClock(), Random(1), "ours").settings  # type: ignore[arg-type]  # not connected
+    found = unconnected(used, namespace="ours").settings
     assert (found.leader_election.lease_namespace, found.policies.webhook.service_namespace) == ("ours", "ours")
     assert "ours" in found.policies.exempt_namespaces
 
 
 def test_a_watch_that_never_worked_is_silent_since_the_start_of_the_service() -> None:
     clock = FakeClock()
-    service = service_of_cluster(settings(), Unconnected(), clock, Random(1))  # type: ignore[arg-type]  # not connected
+    service = unconnected(settings(), clock=clock)
     clock.time += 3
     assert 'extender_cache_lag_seconds{resource="pods"} 3.0' in service.metrics.render().decode()
 
 
 async def test_pages_of_a_service_that_follows_a_cluster_know_what_is_assumed_and_in_flight() -> None:
-    service = service_of_cluster(settings(), Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected
-    web: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
-    important = pod_json("important", priority=100, **web)
-    for obj in (node("n1"), node("n2"), pod("there", on="n1", app="web"), pod("passed", **web)):
-        service.index.upsert(obj)
-    assert (await service.verbs.filter(asking(pod_json("passed", **web), "n1", "n2"))).passed == ["n2"]
-    service.index.upsert(PODS.decode_object(orjson.dumps(important)))
+    service = unconnected(settings(), *CROWDED, node("n2"))
+    important = pod_json("important", priority=100, **WEB)
+    assert (await service.verbs.filter(asking(pod_json("incoming", **WEB), "n1", "n2"))).passed == ["n2"]
+    service.index.upsert(pod("important", priority=100, **WEB))
     await service.verbs.filter(asking(important, "n1"))
     browser = service.verbs.browser
     assert browser is not None
     page = await browser.pending(PageOf())
-    assert {row.pod: row.state for row in page.pods} == {"passed": "assumed", "important": "preempting"}
+    assert {row.pod: row.state for row in page.pods} == {"incoming": "assumed", "important": "preempting"}
     (preemption,) = (await browser.preemptions(PageOf())).preemptions
     assert (preemption.pod, preemption.node) == ("default/important", "n1")
     assert [(each.pod, each.state) for each in preemption.victims] == [("default/there", "running")]
@@ -131,10 +110,7 @@ async def test_pages_of_a_service_that_follows_a_cluster_know_what_is_assumed_an
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_what_ifs_are_on_the_metrics_page_where_they_are_answered(*, enabled: bool) -> None:
     used = settings(whatIf={"enabled": enabled})
-    for service in (
-        service_of_cluster(used, Unconnected(), SystemClock(), Random(1)),  # type: ignore[arg-type]  # not connected
-        service_of_objects(used, (), Random(1)),
-    ):
+    for service in (unconnected(used), service_of_objects(used, (), Random(1))):
         page = service.metrics.render().decode()
         assert ('extender_what_ifs_total{outcome="busy"} 0.0' in page) is enabled
         assert ("extender_what_ifs_running 0.0" in page) is enabled

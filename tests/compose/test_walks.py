@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -18,23 +17,22 @@ import aiohttp
 import pytest
 
 import extender
-from extender.compose.embedded import FREE_PORT, service_running
+from extender.compose.embedded import FREE_PORT
 from extender.model.objects import Pod
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from tests.builders import settings
+from tests.compose.services import beside
 from tests.fakes import FakeClock, every_sleep, until
-from tests.simulator.plain import HOSTNAME, ZONE, namespace, node, pod
+from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, namespace, node, pod, spread, term
 
 PACKAGE = Path(extender.__file__).parent
 NODES = [f"n{number}" for number in range(16)]
 REPETITIONS = 4
-WEB = {"labelSelector": {"matchLabels": {"app": "web"}}}
+WEB = {"app": "web"}
 CONSTRAINED: JsonObject = {
-    "affinity": {
-        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [WEB | {"topologyKey": HOSTNAME}]}
-    },
-    "topologySpreadConstraints": [WEB | {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
+    "affinity": anti_affinity(term(HOSTNAME, app="web")),
+    "topologySpreadConstraints": [spread(ZONE, labels=WEB)],
 }
 
 
@@ -60,28 +58,10 @@ def walked(into: list[set[str]]) -> Iterator[None]:
     into.append({path.as_posix() for path in ours if path.parts[0] != "simulator"})
 
 
-@dataclass
-class Walks:
-    """The files of each repetition; the first is left out, since it also compiles and connects."""
-
-    requests: list[set[str]] = field(default_factory=list)
-    events: list[set[str]] = field(default_factory=list)
-
-    def request(self) -> set[str]:
-        return set.intersection(*self.requests[1:])
-
-    def event(self) -> set[str]:
-        return set.intersection(*self.events[1:])
-
-
-def uid_of(number: int) -> str:
-    return f"uid-{number}"
-
-
 def incoming(number: int, spec: JsonObject) -> JsonObject:
     """A pending pod."""
     made = pod(f"web-{number}", labels={"app": "web"}, **spec)
-    made["metadata"]["uid"] = uid_of(number)
+    made["metadata"]["uid"] = f"uid-{number}"
     return made
 
 
@@ -94,30 +74,24 @@ async def bind(http: aiohttp.ClientSession, api: ApiServer, pods: Mapping[str, P
     await until(lambda: pods[uid].node)
 
 
-async def walk(spec: JsonObject) -> Walks:
-    """Places several pods one after the other: the filter request, then the watch event that shows the pod bound."""
-    api, found = ApiServer(), Walks()
+async def walk(spec: JsonObject) -> tuple[set[str], set[str]]:
+    """Places pods one after the other: the files of the filter request, and of the watch event that shows the pod bound.
+
+    The first repetition is left out, since it also compiles and connects.
+    """
+    requests, events = list[set[str]](), list[set[str]]()
     nodes = [node(name, zone=f"z{int(name[1:]) % 2}") for name in NODES]
     pods = [incoming(number, spec) for number in range(REPETITIONS)]
-    api.store.load([namespace("default"), *nodes, *pods])
-    await api.start()
     used = settings(server={"bindAddress": str(FREE_PORT)})
-    try:
-        async with (
-            service_running(used, api.url, 1, FakeClock(held=every_sleep)) as (url, service),
-            aiohttp.ClientSession() as http,
-        ):
-            for number in range(REPETITIONS):
-                with walked(found.requests):
-                    async with http.post(
-                        f"{url}/filter", json={"Pod": incoming(number, spec), "NodeNames": NODES}
-                    ) as answer:
-                        passed = (await answer.json(content_type=None))["NodeNames"]
-                with walked(found.events):
-                    await bind(http, api, service.index.pods, uid_of(number), passed[0])
-    finally:
-        await api.stop()
-    return found
+    async with beside([namespace("default"), *nodes, *pods], used, FakeClock(held=every_sleep)) as served:
+        url, service, api, http = served
+        for shown in pods:
+            with walked(requests):
+                async with http.post(f"{url}/filter", json={"Pod": shown, "NodeNames": NODES}) as answer:
+                    passed = (await answer.json(content_type=None))["NodeNames"]
+            with walked(events):
+                await bind(http, api, service.index.pods, shown["metadata"]["uid"], passed[0])
+    return set.intersection(*requests[1:]), set.intersection(*events[1:])
 
 
 def floor(files: set[str], name: str) -> set[str]:
@@ -127,8 +101,7 @@ def floor(files: set[str], name: str) -> set[str]:
 
 @pytest.mark.parametrize(("spec", "most"), [({}, 21), (CONSTRAINED, 27)], ids=["plain", "constrained"])
 async def test_a_filter_request_and_a_watch_event_pass_few_files(spec: JsonObject, most: int) -> None:
-    walks = await walk(spec)
-    files, event = walks.request(), walks.event()
+    files, event = await walk(spec)
     assert floor(files, "tasks") == {"filter_service.py", "readiness.py", "sliced_work.py"}
     assert (floor(files, "compose"), floor(event, "compose")) == (set(), set())
     assert len(files) <= most, sorted(files)

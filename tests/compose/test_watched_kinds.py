@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 from msgspec.structs import replace
 
-from extender.compose.service import service_of_cluster
 from extender.doctor.facts import needed_permissions
-from extender.index.cluster import ClusterIndex
-from extender.kube.byte_stream import StreamSockets
-from extender.kube.timing import SystemClock
 from extender.model.objects import DisruptionBudget
-from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings, default_settings
 from extender.settings.jobs import PreemptionSettings
 from extender.wire.objects import kinds as table
@@ -24,18 +17,12 @@ from extender.wire.objects.kinds import WATCHED_KINDS, Identity, Kind, WatchedKi
 from extender.wire.objects.objects_json import BudgetJson
 from extender.wire.objects.trim import trim_budget
 from extender.wire.snapshots import decode_snapshot
-from tests.builders import settings
+from tests.builders import index_of, settings
+from tests.compose.services import unconnected
 
 ALWAYS = {"namespaces", "nodes", "pods"}
 WORKLOADS = {"services", "replicationcontrollers", "replicasets", "statefulsets"}
 ZONE = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
-
-
-class Unconnected:
-    """A session whose reads and writes are never used."""
-
-    reads = SimpleNamespace(sockets=StreamSockets())
-    writes = None
 
 
 def spread(**found: Any) -> Settings:
@@ -89,8 +76,7 @@ def test_policies_of_one_name_in_two_groups_are_two_kinds_with_one_resource() ->
 
 def followers(given: Settings) -> tuple[set[str], set[str]]:
     """The kinds that have a reflector, and those with the permission to list and to watch."""
-    service = service_of_cluster(given, Unconnected(), SystemClock(), Random(1))  # type: ignore[arg-type]  # not connected
-    names = [name.split() for name, _ in service.jobs]
+    names = [name.split() for name, _ in unconnected(given).jobs]
     asked = needed_permissions(given)
     granted = {each.resource for each in asked if each.verb == "list"} & {
         each.resource for each in asked if each.verb == "watch"
@@ -111,16 +97,11 @@ def test_a_new_row_is_watched_and_its_permissions_are_asked_for(monkeypatch: pyt
 
 
 def test_a_snapshot_has_the_disruption_budgets_that_a_preemption_is_planned_with() -> None:
-    budget = {
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": "web", "namespace": "ns"},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}},
-        "status": {"disruptionsAllowed": 1},
-    }
+    spec, status = {"selector": {"matchLabels": {"app": "web"}}}, {"disruptionsAllowed": 1}
+    metadata = {"name": "web", "namespace": "ns"}
+    budget = {"kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec, "status": status}
     found = decode_snapshot(orjson.dumps({"kind": "List", "items": [budget]}))
-    index = ClusterIndex(Settings().rules, counts_of_rules())
-    for each in found.objects:
-        index.upsert(each)
+    index = index_of(*found.objects)
     (held,) = index.budgets.objects.values()
     assert isinstance(held, DisruptionBudget)
     assert (found.skipped, found.unreadable) == ({}, [])
@@ -128,7 +109,7 @@ def test_a_snapshot_has_the_disruption_budgets_that_a_preemption_is_planned_with
 
 @pytest.mark.parametrize("row", WATCHED_KINDS, ids=lambda row: row.kind.name)
 def test_the_index_takes_in_every_kind_and_gives_it_up_again(row: WatchedKind) -> None:
-    index = ClusterIndex(Settings().rules, counts_of_rules())
+    index = index_of()
     before, found = index.statistics(), row.kind.named(Identity("web", "ns", "uid"))
     assert (index.upsert(found), index.upsert(found), index.statistics() != before) == (True, False, True)
     assert (index.delete(found), index.delete(found), index.statistics() == before) == (True, False, True)

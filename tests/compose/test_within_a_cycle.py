@@ -11,22 +11,19 @@ from http import HTTPStatus
 import aiohttp
 import pytest
 
-from extender.compose.embedded import FREE_PORT, service_running
-from extender.simulator.apiserver.server import ApiServer
+from extender.compose.embedded import FREE_PORT
 from extender.simulator.json_objects import JsonObject
-from tests.builders import settings
+from tests.builders import PREFERRED, settings
+from tests.compose.services import beside
 from tests.fakes import PATIENCE
-from tests.simulator.plain import ZONE, namespace, node, pod, term
+from tests.simulator.plain import ZONE, anti_affinity, namespace, node, pod, term
 
 NODES = ["n0", "n1", "n2", "n3"]
 AWAY_FROM_NOISE = term(ZONE, namespaces={"matchLabels": {"team": "noisy"}}, app="noise")
 NEAR_CACHES = {"weight": 1, "podAffinityTerm": term(ZONE, namespaces={"matchLabels": {"team": "caches"}}, app="cache")}
 INCOMING = pod(
     "web",
-    affinity={
-        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [AWAY_FROM_NOISE]},
-        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [NEAR_CACHES]},
-    },
+    affinity=anti_affinity(AWAY_FROM_NOISE) | {"podAffinity": {PREFERRED: [NEAR_CACHES]}},
 )
 INCOMING["metadata"]["uid"] = "uid-web"
 Scores = dict[str, int]
@@ -73,30 +70,25 @@ async def test_prioritize_is_at_least_as_new_as_filter_and_scores_only_its_nodes
 
     Whole nodes are those that the scheduler had when its cycle began, so an answer by their labels would be older than filter's.
     """
-    api = ApiServer()
     places = [node(name, zone=f"z{name[1:]}") for name in NODES]
     spaces = [namespace("default"), namespace("data", team="caches"), namespace("loud", team="noisy")]
     noise = pod("noise", "loud", on="n3", labels={"app": "noise"})
-    api.store.load([*spaces, *places, INCOMING, noise, pod("c0", "data", on="n0", labels={"app": "cache"})])
+    objects = [*spaces, *places, INCOMING, noise, pod("c0", "data", on="n0", labels={"app": "cache"})]
     nodes: JsonObject = {"NodeNames": NODES} if form == "names" else {"Nodes": {"items": places}}
     body = {"Pod": INCOMING, **nodes}
-    await api.start()
-    try:
-        async with service_running(MODES[mode], api.url, 1) as (url, _), aiohttp.ClientSession() as http:
-            async with http.post(f"{url}/filter", json=body) as answer:
-                found = await answer.json(content_type=None)
-            passed = found["NodeNames"] or [each["metadata"]["name"] for each in found["Nodes"]["items"]]
-            assert passed == ["n0", "n1", "n2"]
-            assert await scores(http, url, body) == {"n0": 10, "n1": 0, "n2": 0}
-            # The nodes of the cycle's begin, n3 too: also a scheduler that asks about it gets no score for it.
-            for method, path, change, expected in CHANGES:
-                async with http.request(method, api.url + path, json=change, headers=MERGE[method]) as written:
-                    assert written.status < HTTPStatus.BAD_REQUEST, await written.text()
-                async with asyncio.timeout(PATIENCE):
-                    while (now := await scores(http, url, body)) != expected:
-                        assert set(now) <= set(passed), (method, path, now)
-    finally:
-        await api.stop()
+    async with beside(objects, MODES[mode]) as (url, _, api, http):
+        async with http.post(f"{url}/filter", json=body) as answer:
+            found = await answer.json(content_type=None)
+        passed = found["NodeNames"] or [each["metadata"]["name"] for each in found["Nodes"]["items"]]
+        assert passed == ["n0", "n1", "n2"]
+        assert await scores(http, url, body) == {"n0": 10, "n1": 0, "n2": 0}
+        # The nodes of the cycle's begin, n3 too: also a scheduler that asks about it gets no score for it.
+        for method, path, change, expected in CHANGES:
+            async with http.request(method, api.url + path, json=change, headers=MERGE[method]) as written:
+                assert written.status < HTTPStatus.BAD_REQUEST, await written.text()
+            async with asyncio.timeout(PATIENCE):
+                while (now := await scores(http, url, body)) != expected:
+                    assert set(now) <= set(passed), (method, path, now)
 
 
 async def scores(http: aiohttp.ClientSession, url: str, body: JsonObject) -> Scores:

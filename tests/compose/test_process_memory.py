@@ -1,4 +1,4 @@
-"""The heap in huge pages: what a fork of the service copies becomes less, and the memory stays as it is."""
+"""The memory of the process: large blocks that are freed leave it, and the heap is in huge pages, which a fork copies faster."""
 
 from __future__ import annotations
 
@@ -14,12 +14,30 @@ import pytest
 
 from extender.compose import foundation
 from extender.compose.foundation import make_index, settle_memory
-from extender.compose.process import join_pages, join_pages_in_background
+from extender.compose.process import join_pages, join_pages_in_background, return_large_blocks
 from extender.settings.configuration import Settings
 from tests.builders import pod, settings
 from tests.fakes import PATIENCE
 
-PROGRAM = """
+# Blocks that grow side by side, as bodies of requests do, and small ones between them that stay.
+BLOCKS = """
+import sys
+from pathlib import Path
+from extender.compose.process import return_large_blocks
+resident = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+if not return_large_blocks():
+    sys.exit("no mallopt")
+before, kept = resident(), []
+for _ in range(3):
+    blocks = [bytearray() for _ in range(20)]
+    for _ in range(200):
+        for block in blocks:
+            block += bytes(64 * 1024)
+        kept.append(bytes(100_000))
+    del blocks, block
+print((resident() - before - len(kept) * 100_000) // 2**20)
+"""
+HEAP = """
 from pathlib import Path
 from extender.compose.process import join_pages
 held = [(str(at), at) for at in range(400_000)]
@@ -28,15 +46,29 @@ print("joined", join_pages())
 print(Path("/proc/self/smaps_rollup").read_text())
 assert held[-1] == ("399999", 399_999)
 """
-
-
-@pytest.mark.skipif(
-    not Path("/proc/self/smaps_rollup").exists(), reason="/proc/self/smaps_rollup is missing: this test needs Linux"
+on_linux = pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(), reason="/proc is missing: this test needs Linux"
 )
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+
+@on_linux
+def test_what_grew_to_megabytes_is_given_back() -> None:
+    ended = run(BLOCKS)
+    if ended.stderr == "no mallopt\n":
+        pytest.skip("the C library has no mallopt: this test needs glibc")
+    assert ended.stderr == ""
+    assert int(ended.stdout) < 32
+
+
+@on_linux
 def test_the_heap_is_in_huge_pages_and_takes_hardly_more_memory() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=PATIENCE
-    )
+    ended = run(HEAP)
+    assert ended.stderr == ""
     (joined,) = map(int, re.findall(r"joined (\d+)", ended.stdout))
     if not joined:
         pytest.skip("the kernel joins no pages: this test needs Linux 6.1 with transparent huge pages")
@@ -48,7 +80,7 @@ def test_the_heap_is_in_huge_pages_and_takes_hardly_more_memory() -> None:
 
 def test_a_c_library_without_it_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name, **_options: object())
-    assert join_pages() == 0
+    assert (join_pages(), return_large_blocks()) == (0, False)
 
 
 def private_region() -> mmap.mmap:
@@ -56,12 +88,7 @@ def private_region() -> mmap.mmap:
     return mmap.mmap(-1, 2**23, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
-needs_maps = pytest.mark.skipif(
-    not Path("/proc/self/maps").exists(), reason="/proc/self/maps is missing: this test needs Linux"
-)
-
-
-@needs_maps
+@on_linux
 def test_the_caller_goes_on_while_the_pages_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on, went_on = Event(), list[bool]()
 
@@ -82,7 +109,7 @@ def test_the_caller_goes_on_while_the_pages_are_joined(monkeypatch: pytest.Monke
     assert thread.daemon  # the process does not wait for it
 
 
-@needs_maps
+@on_linux
 def test_each_call_joins_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call holds the lock of the address space, for which page faults of the loop wait."""
     sizes: list[int] = []
