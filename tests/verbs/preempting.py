@@ -26,16 +26,26 @@ FULL: list[Object] = [
 ]
 
 
+Offers = Mapping[str, Sequence[str]]
+
+
 def decide(
-    candidates: Mapping[str, Sequence[str]],
+    candidates: Offers,
     *objects: Object,
     pod: dict[str, object] | None = None,
     by: Settings = EXECUTE,
     promised: str = "",
     violations: int = 0,
     seed: int = 0,
+    assumed: Mapping[str, str] | None = None,
+    deleted: Sequence[Object] = (),
 ) -> PreemptionDecision:
+    """The decision on these offers, with pods that are assumed on a node, and objects that are deleted again."""
     held = cluster(*objects)
+    for name, node in (assumed or {}).items():
+        held.assume(held.pods[f"uid-{name}"], (node,), 0.0)
+    for obj in deleted:
+        held.delete(obj)
     args = preempting(
         LARGE if pod is None else pod, {n: [f"uid-{v}" for v in vs] for n, vs in candidates.items()}, violations
     )

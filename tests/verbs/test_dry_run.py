@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -10,13 +10,13 @@ from extender.index.audit import audit
 from extender.index.counts.groups import CountGroup
 from extender.index.disruption_budgets import MOST_BUDGETS
 from extender.index.nodes.topology import NodePods
-from extender.model.objects import DisruptionBudget, Object
+from extender.model.objects import DisruptionBudget, Object, Pod
 from extender.model.preemption import PreemptionPlan
 from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
 from extender.verbs import dry_run
 from extender.verbs.dry_run import DryRun, best_among, is_forbidden, violating_budgets
-from extender.verbs.filter import FilterDecision, FilterVerb, UnhelpfulNodeCache
+from extender.verbs.filter import FilterVerb, UnhelpfulNodeCache
 from extender.verbs.kept_nodes import KeptNodes
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import Json, asking, matching, node_json, settings, term
@@ -38,24 +38,65 @@ from tests.verbs.dry_runs import (
     web,
 )
 
+N1 = stage(cpu=4000)
+GUARDED = [
+    *(N1, contender("guarded", on="n1", cpu=2000, priority=1, app="db")),
+    contender("other", on="n1", cpu=2000, priority=50),
+]
+QUARTERS = [contender(f"p{number}", on="n1", cpu=1000, minute=number) for number in range(4)]
+FULL_POD = contender("p", on="n1", cpu=4000)
+CHOSEN = contender("chosen", on="n1", priority=1)
+ZONED = [stage("n1", "z1"), stage("n2", "z1"), stage("n3", "z2"), web("w2", on="n2"), web("w3", on="n3")]
+ZONE_LONELY = contender("asking", priority=IMPORTANT, apart=[term("zone", app="web")])
+ROOM: dict[str, Any] = {"room": True}
 
-def test_the_most_important_pods_are_spared_first() -> None:
-    pods = [contender(f"p{number}", on="n1", cpu=1000, priority=number) for number in (1, 3, 2, 4)]
-    assert removed(large(), stage(cpu=4000), *pods, room=True) == ["p2", "p1"]
+
+def coming(priority: int, **fields: Any) -> Pod:
+    """A pod that is nominated to n1."""
+    return contender("coming", priority=priority, nominated="n1", **fields)
 
 
-def test_among_equals_the_one_that_runs_longest_is_spared_first() -> None:
-    pods = [contender(f"p{minute}", on="n1", cpu=1000, minute=minute) for minute in (30, 10, 20)]
-    starting = contender("starting", on="n1", cpu=1000)
-    assert removed(large(), stage(cpu=4000), *pods, starting, room=True) == ["p30", "starting"]
+# The preemptor, the cluster, how the dry run is made, and the victims in their order; None where nothing helps.
+VICTIMS: dict[str, tuple[Pod, list[Any], Json, list[str] | None]] = {
+    "the most important pods are spared first": (
+        large(), [N1, *(contender(f"p{at}", on="n1", cpu=1000, priority=at) for at in (1, 3, 2, 4))], ROOM, ["p2", "p1"],
+    ),
+    "among equals the pod that runs longest": (
+        large(),
+        [N1, *(contender(f"p{at}", on="n1", cpu=1000, minute=at) for at in (30, 10, 20)),
+         contender("starting", on="n1", cpu=1000)],
+        ROOM, ["p30", "starting"],
+    ),
+    "no budget": (large(), GUARDED, ROOM, ["guarded"]),
+    "a protected pod is spared before a more important one": (large(), [*GUARDED, budget(app="db")], ROOM, ["other"]),
+    "a budget that allows a disruption": (large(), [*GUARDED, budget(allowed=1, app="db")], ROOM, ["guarded"]),
+    "room that the scheduler has judged": (large(), [N1, FULL_POD], {}, []),
+    "room that it has not": (large(), [N1, FULL_POD], ROOM, ["p"]),
+    "an unschedulable node": (large(), [stage(cpu=4000, unschedulable=True), FULL_POD], ROOM, None),
+    "in addition to the victims of the scheduler": (
+        lonely(), [stage(), CHOSEN, web("w1")], {"taken": (CHOSEN,)}, ["chosen", "w1"],
+    ),
+    "room for a nominated pod of equal priority": (
+        large(), [N1, *QUARTERS, coming(IMPORTANT, cpu=2000)], {"taken": tuple(QUARTERS[2:])}, ["p0", "p1", "p2", "p3"],
+    ),
+    "none for one of lower priority": (
+        large(), [N1, *QUARTERS, coming(IMPORTANT - 1, cpu=2000)], {"taken": tuple(QUARTERS[2:])}, ["p2", "p3"],
+    ),
+    "a nominated pod of equal priority keeps it out": (
+        lonely(), [stage(), web("w1"), coming(IMPORTANT, app="web")], {}, None,
+    ),
+    "one of lower priority does not": (lonely(), [stage(), web("w1"), coming(IMPORTANT - 1, app="web")], {}, ["w1"]),
+    "a nominated pod that has arrived counts once": (
+        large(), [N1, contender("here", on="n1", cpu=2000, priority=IMPORTANT, nominated="n1")], ROOM, [],
+    ),
+    "victims on other nodes are not allowed": (ZONE_LONELY, ZONED, {}, None),
+    "victims on other nodes of the zone": (ZONE_LONELY, ZONED, {"across": True}, ["w2"]),
+}  # fmt: skip
 
 
-def test_pods_that_a_budget_protects_are_spared_before_more_important_ones() -> None:
-    guarded = contender("guarded", on="n1", cpu=2000, priority=1, app="db")
-    other = contender("other", on="n1", cpu=2000, priority=50)
-    assert removed(large(), stage(cpu=4000), guarded, other, room=True) == ["guarded"]
-    assert removed(large(), stage(cpu=4000), guarded, other, budget(app="db"), room=True) == ["other"]
-    assert removed(large(), stage(cpu=4000), guarded, other, budget(allowed=1, app="db"), room=True) == ["guarded"]
+@pytest.mark.parametrize(("pod", "objects", "how", "expected"), VICTIMS.values(), ids=VICTIMS)
+def test_which_pods_are_removed(pod: Pod, objects: list[Any], how: Json, expected: list[str] | None) -> None:
+    assert removed(pod, *objects, **how) == expected
 
 
 @pytest.mark.parametrize(("allowed", "violations"), [(0, 2), (1, 1), (2, 0)])
@@ -100,44 +141,6 @@ def test_what_is_read_of_budgets_is_charged_to_the_dry_runs() -> None:
     run = DryRun(lonely(), cluster(*nodes, *pods, *wide).view)
     assert best_among(range(30), run, 0) is not None
     assert run.budget.is_spent()
-
-
-def test_room_is_judged_only_where_the_scheduler_has_not_judged_it() -> None:
-    full = contender("p", on="n1", cpu=4000)
-    assert removed(large(), stage(cpu=4000), full) == []
-    assert removed(large(), stage(cpu=4000), full, room=True) == ["p"]
-    assert removed(large(), stage(cpu=4000, unschedulable=True), full, room=True) is None
-
-
-def test_the_victims_that_the_scheduler_chose_stay_and_ours_come_in_addition() -> None:
-    chosen, blocking = contender("chosen", on="n1", priority=1), web("w1")
-    assert removed(lonely(), stage(), chosen, blocking, taken=(chosen,)) == ["chosen", "w1"]
-
-
-def test_room_for_a_nominated_pod_of_equal_or_higher_priority_is_made_as_well() -> None:
-    pods = [contender(f"p{number}", on="n1", cpu=1000, minute=number) for number in range(4)]
-    for rival, expected in ((IMPORTANT, ["p0", "p1", "p2", "p3"]), (IMPORTANT - 1, ["p2", "p3"])):
-        coming = contender("coming", cpu=2000, priority=rival, nominated="n1")
-        taken = tuple(pods[2:])
-        assert removed(large(), stage(cpu=4000), *pods, coming, taken=taken) == expected
-
-
-def test_a_node_is_no_use_where_a_nominated_pod_of_equal_priority_keeps_the_preemptor_out() -> None:
-    for rival, expected in ((IMPORTANT, None), (IMPORTANT - 1, ["w1"])):
-        coming = contender("coming", priority=rival, nominated="n1", app="web")
-        assert removed(lonely(), stage(), web("w1"), coming) == expected
-
-
-def test_a_nominated_pod_that_stands_there_by_now_is_not_counted_twice() -> None:
-    here = contender("here", on="n1", cpu=2000, priority=IMPORTANT, nominated="n1")
-    assert removed(large(), stage(cpu=4000), here, room=True) == []
-
-
-def test_victims_stand_on_other_nodes_of_the_zone_only_where_that_is_allowed() -> None:
-    asking = contender("asking", priority=IMPORTANT, apart=[term("zone", app="web")])
-    objects = (stage("n1", "z1"), stage("n2", "z1"), stage("n3", "z2"), web("w2", on="n2"), web("w3", on="n3"))
-    assert removed(asking, *objects) is None
-    assert removed(asking, *objects, across=True) == ["w2"]
 
 
 # -- The dry runs for one preemptor have a budget: many terms, nodes and pods cost no more than it, and harm nothing -----
@@ -213,52 +216,86 @@ def test_pods_elsewhere_in_a_domain_are_looked_for_once_whatever_the_number_of_t
 #    others
 
 
-class TestBegin:
-    """A pod that only lower-priority pods keep out gets a plan from the filter itself."""
+MORE = contender("full", on="n2", cpu=4000, priority=1)
+PROTECTED = [*WEB_EVERYWHERE[:3], contender("w2", on="n2", app="web", tier="db"), budget(tier="db")]
+TERMINATING = contender("w1", on="n1", app="web", priority=5, terminating=True, preempted=True)
+HIGHER = contender("higher", on="n1", app="web", priority=IMPORTANT + 1)
+NOMINATED = LONELY | {"nominated": "n1"}
+ONE_ZONE = [stage("n1", "z"), stage("n2", "z"), contender("w2", on="n2", app="web")]
+IN_ZONE = {"priority": IMPORTANT, "apart": [term("zone", app="web")]}
+REJECTED = texts(n1=Reason.ANTI_AFFINITY, n2=Reason.ANTI_AFFINITY)
+Plan: TypeAlias = tuple[str, list[str]] | None
+# The cluster, the settings of preemption, the names that are requested, fields of the pod, the UID of the victim of a
+# plan for the pod on n1, and what results: the plan, and the answer where it matters.
+DECISIONS: dict[str, tuple[list[Any], Json, tuple[str, ...], Json, str, Plan, FilterResult | None]] = {
+    "the least important victims, and the answer already waits for them": (
+        WEB_EVERYWHERE, {}, (), LONELY, "",
+        ("n2", ["w2"]), FilterResult((), texts(n2=Reason.PREEMPTING), texts(n1=Reason.ANTI_AFFINITY)),
+    ),
+    "pods that a budget protects go last": (PROTECTED, {}, (), LONELY, "", ("n1", ["w1"]), None),
+    # The scheduler has rejected the other nodes.
+    "only requested nodes are chosen": ([*WEB_EVERYWHERE, MORE], {}, ("n1",), LONELY, "", ("n1", ["w1"]), None),
+    "a node outside of the sample passes": ([*WEB_EVERYWHERE, stage("n3")], {}, ("n1", "n2"), LONELY, "", None, None),
+    "it never preempts": (
+        WEB_EVERYWHERE, {}, (), LONELY | {"never_preempts": True}, "", None, FilterResult((), {}, REJECTED),
+    ),
+    "no pod is less important": (
+        WEB_EVERYWHERE, {}, (), LONELY | {"priority": 3}, "", None, FilterResult((), {}, REJECTED),
+    ),
+    "something else is missing too": (
+        WEB_EVERYWHERE, {}, (), LONELY | {"near": [term("host", app="db")]}, "",
+        None, FilterResult((), {}, texts(n1=Reason.AFFINITY, n2=Reason.AFFINITY)),
+    ),
+    "mode advise": (WEB_EVERYWHERE, {"mode": "advise"}, (), LONELY, "", None, None),
+    "mode off": (WEB_EVERYWHERE, {"mode": "off"}, (), LONELY, "", None, None),
+    "not across the nodes of a zone": (ONE_ZONE, {}, ("n1",), IN_ZONE, "", None, None),
+    "across them where the settings say so": (ONE_ZONE, {"crossNode": True}, ("n1",), IN_ZONE, "", ("n1", ["w2"]), None),
+    # While a plan runs, the pod waits for its node only where it fits nowhere.
+    "only on the nominated node preemption helps": (
+        WEB_EVERYWHERE, {}, (), LONELY, "uid-w1",
+        None, FilterResult((), texts(n1=Reason.PREEMPTING), texts(n2=Reason.ANTI_AFFINITY)),
+    ),
+    "the nominated node alone is requested": (
+        WEB_EVERYWHERE, {}, ("n1",), LONELY, "uid-w1", None, FilterResult((), texts(n1=Reason.PREEMPTING)),
+    ),
+    "it passes wherever it fits": (
+        [*WEB_EVERYWHERE, stage("n3")], {}, (), LONELY, "uid-w1", None, FilterResult(["n3"]),
+    ),
+    "a victim still terminates on the nominated node": (
+        [*WEB_EVERYWHERE[:2], TERMINATING, WEB_EVERYWHERE[3]], {}, (), NOMINATED, "",
+        None, FilterResult((), texts(n1=Reason.PREEMPTING), texts(n2=Reason.ANTI_AFFINITY)),
+    ),
+    "the victims are deleted": (WEB_EVERYWHERE, {}, (), LONELY, "uid-gone", ("n2", ["w2"]), None),
+    "another pod took the room": (
+        [*WEB_EVERYWHERE[:2], HIGHER, WEB_EVERYWHERE[3]], {}, (), NOMINATED, "", ("n2", ["w2"]), None,
+    ),
+}  # fmt: skip
 
-    def test_the_least_important_victims_go_and_the_answer_already_waits_for_them(self) -> None:
-        decision = Asker(*WEB_EVERYWHERE).ask()
-        assert told(decision.plan) == ("n2", ["w2"])
-        assert decision.result == FilterResult((), texts(n2=Reason.PREEMPTING), texts(n1=Reason.ANTI_AFFINITY))
 
-    def test_pods_that_a_budget_protects_go_last(self) -> None:
-        guarded = [*WEB_EVERYWHERE[:3], contender("w2", on="n2", app="web", tier="db"), budget(tier="db")]
-        assert told(Asker(*guarded).ask().plan) == ("n1", ["w1"])
+@pytest.mark.parametrize(
+    ("objects", "preemption", "names", "pod", "victim", "plan", "result"), DECISIONS.values(), ids=DECISIONS
+)
+def test_the_filter_plans_a_preemption_or_waits_for_one(
+    objects: list[Object],
+    preemption: Json,
+    names: tuple[str, ...],
+    pod: Json,
+    victim: str,
+    plan: Plan,
+    result: FilterResult | None,
+) -> None:
+    asker = Asker(*objects, preemption=preemption)
+    if victim:
+        asker.index.nominate_in_memory(contender("asking"), "n1", [victim])
+    decision = asker.ask(*names, **pod)
+    assert told(decision.plan) == plan
+    assert result in (None, decision.result)
 
-    def test_only_requested_nodes_are_selected_as_the_scheduler_has_rejected_the_others(self) -> None:
-        more = [contender("full", on="n2", cpu=4000, priority=1)]
-        assert told(Asker(*WEB_EVERYWHERE, *more).ask("n1").plan) == ("n1", ["w1"])
 
-    def test_no_pod_is_preempted_where_a_node_outside_of_the_sample_passes(self) -> None:
-        assert Asker(*WEB_EVERYWHERE, stage("n3")).ask("n1", "n2").plan is None
-
-    @pytest.mark.parametrize(
-        "pod",
-        [
-            pytest.param(LONELY | {"never_preempts": True}, id="it never preempts"),
-            pytest.param(LONELY | {"priority": 3}, id="no pod is less important"),
-            pytest.param(LONELY | {"near": [term("host", app="db")]}, id="something else is missing too"),
-        ],
-    )
-    def test_nothing_is_evicted_when_eviction_cannot_or_may_not_help(self, pod: dict[str, Any]) -> None:
-        decision = Asker(*WEB_EVERYWHERE).ask(**pod)
-        assert (decision.plan, decision.result.failed, set(decision.result.unresolvable)) == (None, {}, {"n1", "n2"})
-
-    @pytest.mark.parametrize("mode", ["advise", "off"])
-    def test_only_execute_begins_anything(self, mode: str) -> None:
-        assert Asker(*WEB_EVERYWHERE, preemption={"mode": mode}).ask().plan is None
-
-    def test_no_pod_is_preempted_on_hypothetical_nodes(self) -> None:
-        asker = Asker(*WEB_EVERYWHERE)
-        decision = asker.decide(asking(contender_json("asking", **LONELY), nodes=[node_json("n1"), node_json("n2")]))
-        assert decision.plan is None
-        assert set(decision.result.unresolvable) == {"n1", "n2"}
-
-    def test_across_nodes_of_a_zone_only_where_the_settings_say_so(self) -> None:
-        objects: list[Object] = [stage("n1", "z"), stage("n2", "z"), contender("w2", on="n2", app="web")]
-        pod: dict[str, Any] = {"priority": IMPORTANT, "apart": [term("zone", app="web")]}
-        assert told(Asker(*objects).ask("n1", **pod).plan) is None
-        assert told(Asker(*objects, preemption={"crossNode": True}).ask("n1", **pod).plan) == ("n1", ["w2"])
+def test_no_pod_is_preempted_on_hypothetical_nodes() -> None:
+    nodes = [node_json("n1"), node_json("n2")]
+    decision = Asker(*WEB_EVERYWHERE).decide(asking(contender_json("asking", **LONELY), nodes=nodes))
+    assert (decision.plan, set(decision.result.unresolvable)) == (None, {"n1", "n2"})
 
 
 class TestUnhelpfulNodes:
@@ -274,20 +311,14 @@ class TestUnhelpfulNodes:
             view.node_names[node] for node in asker.verb.unhelpful.without(args.pod, sorted(view.known.values()), view)
         ]
 
-    def test_it_is_cached_while_nothing_changes(self) -> None:
-        asker = Asker(*self.BLOCKED, self.LOW)
-        args = asking(contender_json("asking", **LONELY), "n1")
-        before = self.left(asker, args)
-        asker.decide(args)
-        assert (before, self.left(asker, args)) == (["n1"], [])
-
-    def test_another_window_of_names_tries_only_what_is_new(self) -> None:
+    def test_it_is_cached_and_other_requested_names_are_tried(self) -> None:
         asker = Asker(*self.BLOCKED, stage("n2"), contender("w2", on="n2", app="web", priority=IMPORTANT), self.LOW)
         args = asking(contender_json("asking", **LONELY), "n1")
-        asker.decide(args)
-        assert self.left(asker, args) == ["n2"]
-        asker.decide(asking(contender_json("another", **LONELY), "n2"))
-        assert self.left(asker, args) == []
+        seen = [self.left(asker, args)]
+        for request in (args, asking(contender_json("another", **LONELY), "n2")):
+            asker.decide(request)
+            seen.append(self.left(asker, args))
+        assert seen == [["n1", "n2"], ["n2"], []]
 
     def test_a_node_that_helped_is_not_cached(self) -> None:
         asker = Asker(*WEB_EVERYWHERE)
@@ -335,110 +366,66 @@ class TestUnhelpfulNodes:
         assert [victim.name for victim in plan.victims] == ["w1"]
 
 
-class TestWait:
-    """While a plan runs, the pod is let through wherever it fits and waits for its node where it fits nowhere."""
+# Nominated pods of equal or higher priority count as present on their node, both ways; others do not.
 
-    def test_only_the_nominated_node_is_reported_as_one_where_preemption_helps(self) -> None:
-        asker = Asker(*WEB_EVERYWHERE)
-        asker.index.nominate_in_memory(contender("asking"), "n1", ["uid-w1"])
-        assert asker.ask() == FilterDecision(
-            FilterResult((), texts(n1=Reason.PREEMPTING), texts(n2=Reason.ANTI_AFFINITY)), None
+COMING = coming(IMPORTANT, app="web")
+COMING_LARGE = coming(IMPORTANT, cpu=3000)
+IN_MEMORY = contender("coming", cpu=2000, priority=IMPORTANT, app="web")
+# The pods, fields of the incoming one, and the nodes that pass.
+KEPT: dict[str, tuple[list[Any], Json, list[str]]] = {
+    "equal priority": ([COMING], LONELY, ["n2"]),
+    "lower priority": ([coming(IMPORTANT - 1, app="web")], LONELY, ["n1", "n2"]),
+    # Kubernetes' TestUpdateNominatedNodeName: the next request may come before the watch shows the loss.
+    **{
+        text: ([COMING_LARGE, contender("here", on="n1", **{"cpu": 1500} | other)], {"apart": [], "cpu": 2000}, passed)
+        for text, other, passed in (
+            ("a pod of higher priority has the room", {"priority": IMPORTANT + 1}, ["n1", "n2"]),
+            ("its victim is still there", {"priority": IMPORTANT - 1}, ["n2"]),
+            ("its room is free", {"priority": IMPORTANT + 1, "cpu": 0}, ["n2"]),
         )
-
-    def test_asked_for_the_awaited_node_alone_the_answer_is_the_same(self) -> None:
-        asker = Asker(*WEB_EVERYWHERE)
-        asker.index.nominate_in_memory(contender("asking"), "n1", ["uid-w1"])
-        assert asker.ask("n1").result == FilterResult((), texts(n1=Reason.PREEMPTING))
-
-    def test_it_passes_wherever_it_fits(self) -> None:
-        asker = Asker(*WEB_EVERYWHERE, stage("n3"))
-        asker.index.nominate_in_memory(contender("asking"), "n1", ["uid-w1"])
-        assert list(asker.ask().result.passed) == ["n3"]
-
-    def test_after_the_plan_it_waits_while_a_victim_is_terminating_on_the_nominated_node(self) -> None:
-        going = contender("w1", on="n1", app="web", priority=5, terminating=True, preempted=True)
-        decision = Asker(*WEB_EVERYWHERE[:2], going, WEB_EVERYWHERE[3]).ask(**LONELY | {"nominated": "n1"})
-        assert (decision.plan, set(decision.result.failed)) == (None, {"n1"})
-
-    def test_it_waits_no_longer_once_the_victims_are_gone(self) -> None:
-        asker = Asker(*WEB_EVERYWHERE)
-        asker.index.nominate_in_memory(contender("asking"), "n1", ["uid-gone"])
-        assert told(asker.ask().plan) == ("n2", ["w2"])
-
-    def test_a_new_plan_is_made_when_the_awaited_room_went_to_another_pod(self) -> None:
-        taken = contender("higher", on="n1", app="web", priority=IMPORTANT + 1)
-        decision = Asker(*WEB_EVERYWHERE[:2], taken, WEB_EVERYWHERE[3]).ask(**LONELY | {"nominated": "n1"})
-        assert told(decision.plan) == ("n2", ["w2"])
+    },
+    "anti-affinity of the nominated pod": (
+        [coming(IMPORTANT, apart=[term("host", app="api")])],
+        {"priority": IMPORTANT, "app": "api"}, ["n2"],
+    ),
+    "a pod that is needed near counts once it is there": (
+        [coming(IMPORTANT, app="db")],
+        {"priority": IMPORTANT, "near": [term("host", app="db")]}, [],
+    ),
+    "its own nomination": (
+        [contender("asking", nominated="n1", **LONELY | {"app": "web"})],
+        LONELY | {"app": "web", "nominated": "n1"}, ["n1", "n2"],
+    ),
+    # The scheduler may not know of a nomination in memory, and would give the room to another pod.
+    "room without a constraint": ([IN_MEMORY], {"cpu": 3000, "priority": IMPORTANT}, ["n2"]),
+    "room for both": ([IN_MEMORY], {"cpu": 2000, "priority": IMPORTANT}, ["n1", "n2"]),
+    "in memory, before the API server knows": ([IN_MEMORY], LONELY, ["n2"]),
+}  # fmt: skip
 
 
-class TestNominated:
-    """Pods to come of equal or higher priority count as present on their node, both ways; lower ones do not."""
+@pytest.mark.parametrize(("pods", "fields", "passed"), KEPT.values(), ids=KEPT)
+def test_a_node_is_kept(pods: list[Object], fields: Json, passed: list[str]) -> None:
+    asker = Asker(stage("n1", cpu=4000), stage("n2", cpu=4000), *(pod for pod in pods if pod is not IN_MEMORY))
+    if IN_MEMORY in pods:
+        asker.index.nominate_in_memory(IN_MEMORY, "n1", ())
+    assert list(asker.ask(**fields).result.passed) == passed
 
-    @pytest.mark.parametrize(("priority", "passed"), [(IMPORTANT, ["n2"]), (IMPORTANT - 1, ["n1", "n2"])])
-    def test_a_node_is_kept_for_a_pod_that_is_at_least_as_important(self, priority: int, passed: list[str]) -> None:
-        coming = contender("coming", app="web", priority=priority, nominated="n1")
-        assert list(Asker(stage("n1"), stage("n2"), coming).ask().result.passed) == passed
 
-    @pytest.mark.parametrize(
-        ("other", "passed"),
-        [
-            pytest.param({"priority": IMPORTANT + 1}, ["n1"], id="a pod of higher priority has the room"),
-            pytest.param({"priority": IMPORTANT - 1}, [], id="its victim is still there"),
-            pytest.param({"priority": IMPORTANT + 1, "cpu": 0}, [], id="its room is free"),
-        ],
-    )
-    def test_a_node_is_not_kept_for_a_pod_that_has_lost_its_room_there(
-        self, other: dict[str, int], passed: list[str]
-    ) -> None:
-        """Kubernetes' TestUpdateNominatedNodeName: the scheduler asks about the next pod before the watch shows the loss."""
-        coming = contender("coming", cpu=3000, priority=IMPORTANT, nominated="n1")
-        here = contender("here", on="n1", **{"cpu": 1500} | other)
-        asker = Asker(stage("n1", cpu=4000), coming, here)
-        assert list(asker.ask(apart=[], cpu=2000).result.passed) == passed
+def test_a_pod_rejected_on_every_node_gets_the_reasons() -> None:
+    assert Asker(stage("n1"), COMING).ask().result == FilterResult((), {}, texts(n1=Reason.NOMINATED))
 
-    def test_a_node_that_is_gone_is_kept_for_no_nominated_pod(self) -> None:
-        """A nomination may name a node that was deleted, and a request one that is not known yet."""
-        coming = contender("coming", priority=IMPORTANT, nominated="gone")
-        kept = KeptNodes(contender("asking"), cluster(stage("n1"), coming).view, settings())
-        assert kept.among({"gone", "n1"}) == set()
 
-    def test_a_nomination_to_a_node_that_is_not_requested_costs_no_dry_run(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """The scheduler requests a sample: mostly none of its nodes is nominated."""
-        made: list[object] = []
-        monkeypatch.setattr(DryRun, "__init__", lambda run, *_, **__: made.append(run))
-        coming = contender("coming", app="web", priority=IMPORTANT, nominated="n1")
-        asker = Asker(stage("n1"), stage("n2"), coming)
-        assert list(asker.ask("n2").result.passed) == ["n2"]
-        assert not made
+def test_a_node_that_is_gone_is_kept_for_no_nominated_pod() -> None:
+    """A nomination may name a node that was deleted, and a request one that is not known yet."""
+    nominated = contender("coming", priority=IMPORTANT, nominated="gone")
+    kept = KeptNodes(contender("asking"), cluster(stage("n1"), nominated).view, settings())
+    assert kept.among({"gone", "n1"}) == set()
 
-    def test_the_nominated_pods_own_anti_affinity_counts(self) -> None:
-        coming = contender("coming", priority=IMPORTANT, nominated="n1", apart=[term("host", app="api")])
-        asker = Asker(stage("n1"), stage("n2"), coming)
-        assert list(asker.ask(priority=IMPORTANT, app="api").result.passed) == ["n2"]
 
-    def test_a_pod_that_would_be_needed_near_counts_only_once_it_is_there(self) -> None:
-        coming = contender("coming", app="db", priority=IMPORTANT, nominated="n1")
-        asker = Asker(stage("n1"), coming)
-        assert list(asker.ask(priority=IMPORTANT, near=[term("host", app="db")]).result.passed) == []
-
-    def test_its_own_nomination_does_not_keep_a_pod_out(self) -> None:
-        own = contender("asking", app="web", nominated="n1", **LONELY)
-        assert list(Asker(stage("n1"), own).ask(**LONELY | {"app": "web", "nominated": "n1"}).result.passed) == ["n1"]
-
-    def test_a_pod_rejected_on_every_node_gets_the_reasons(self) -> None:
-        coming = contender("coming", app="web", priority=IMPORTANT, nominated="n1")
-        assert Asker(stage("n1"), coming).ask().result == FilterResult((), {}, texts(n1=Reason.NOMINATED))
-
-    @pytest.mark.parametrize(("cpu", "passed"), [(3000, ["n2"]), (2000, ["n1", "n2"])])
-    def test_its_room_is_kept_also_where_no_constraint_is(self, cpu: int, passed: list[str]) -> None:
-        """The scheduler may not know of the nomination, and would give the room to this pod."""
-        asker = Asker(stage("n1", cpu=4000), stage("n2", cpu=4000))
-        asker.index.nominate_in_memory(contender("coming", cpu=2000, priority=IMPORTANT), "n1", ())
-        assert list(asker.ask(cpu=cpu, priority=IMPORTANT).result.passed) == passed
-
-    def test_a_promise_keeps_the_place_before_the_apiserver_knows_of_it(self) -> None:
-        asker = Asker(stage("n1"), stage("n2"))
-        asker.index.nominate_in_memory(contender("coming", app="web", priority=IMPORTANT), "n1", ())
-        assert list(asker.ask().result.passed) == ["n2"]
+def test_a_nomination_to_a_node_that_is_not_requested_costs_no_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler requests a sample: mostly none of its nodes is nominated."""
+    made: list[object] = []
+    monkeypatch.setattr(DryRun, "__init__", lambda run, *_, **__: made.append(run))
+    asker = Asker(stage("n1"), stage("n2"), COMING)
+    assert list(asker.ask("n2").result.passed) == ["n2"]
+    assert not made
