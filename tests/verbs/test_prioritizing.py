@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
-from extender.model.objects import Object
+from extender.model.objects import Object, Pod
 from extender.rules.catalog import PreparedFilters
 from extender.settings.configuration import Settings
 from extender.verbs.prioritize import prioritize_nodes
@@ -32,6 +32,7 @@ from tests.builders import (
 )
 from tests.contenders import cluster, contender, contender_json, stage
 from tests.deciding import filter_nodes
+from tests.index.counting import Assume, Step, apply
 
 EXTENDER, IN_TREE = settings(), settings(answers={"scoreScale": "inTree"})
 NEAR_WEB = pod_json(prefers=[weighted(10, term("zone", app="web"))])
@@ -48,38 +49,44 @@ def scores(index: ClusterIndex, asked: Json, *, in_tree: bool = False) -> dict[s
     return dict(prioritize_nodes(args, index.view, IN_TREE if in_tree else EXTENDER))
 
 
-def test_in_tree_points_keep_every_difference() -> None:
-    index = index_of(*web_in("z1", "z1", "z1", "z2"))
-    assert scores(index, NEAR_WEB, in_tree=True) == {"z1": 200, "z2": 66, "z3": 0}
-
-
-def test_both_rules_add_up_in_tree_and_share_the_ten_points() -> None:
-    index = index_of(*web_in("z1", "z1", "z2"))
-    asked = pod_json(prefers=[weighted(10, term("zone", app="web"))], spreads=[spread(hard=False, app="web")])
+BOTH_RULES = pod_json(prefers=[weighted(10, term("zone", app="web"))], spreads=[spread(hard=False, app="web")])
+UNREADABLE = pod_json(prefers=[weighted(10, term("zone", selector=matching(("app", "In", []))))])
+EQUALLY_SPREAD = pod_json(spreads=[spread(hard=False, app="web")])
+REQUIRED = pod_json(near=[term("zone", app="web")])
+# The zones of web pods, the incoming pod, its scores in the scale of the extender, and in that of the scheduler.
+SCORES: dict[str, tuple[tuple[str, ...], Json, dict[str, int], dict[str, int]]] = {
+    "in-tree points keep every difference": (
+        *(("z1", "z1", "z1", "z2"), NEAR_WEB),
+        *({"z1": 10, "z2": 3, "z3": 0}, {"z1": 200, "z2": 66, "z3": 0}),
+    ),
     # Raw spread scores are 2 and 1 pods times ln(3 + 2), rounded: 3, 2 and 0.
-    assert scores(index, asked, in_tree=True) == {"z1": 200 + 0, "z2": 100 + 66, "z3": 0 + 200}
-    assert scores(index, asked) == {"z1": 5, "z2": 4, "z3": 5}
+    "both rules add up in-tree and share the ten points": (
+        *(("z1", "z1", "z2"), BOTH_RULES),
+        *({"z1": 5, "z2": 4, "z3": 5}, {"z1": 200 + 0, "z2": 100 + 66, "z3": 0 + 200}),
+    ),
+    "differences that ten steps cannot show": (
+        *(("z1", "z1", "z1", "z2"), BOTH_RULES),
+        *({}, {"z1": 200 + 0, "z2": 66 + 120, "z3": 0 + 200}),
+    ),
+    "unreadable terms": (("z1",), UNREADABLE, {}, {}),
+    **{
+        f"equal nodes, {text}": (zones, incoming, {}, {})
+        for text, incoming in (
+            ("no preference", pod_json()),
+            ("a preference", NEAR_WEB),
+            ("a soft spread", EQUALLY_SPREAD),
+            ("required terms", REQUIRED),
+        )
+        for zones in ((), ("z1", "z2", "z3"))
+    },
+}
 
 
-def test_differences_that_ten_steps_cannot_show_are_an_empty_answer() -> None:
-    index = index_of(*web_in("z1", "z1", "z1", "z2"))
-    asked = pod_json(prefers=[weighted(10, term("zone", app="web"))], spreads=[spread(hard=False, app="web")])
-    assert len(set(scores(index, asked, in_tree=True).values())) > 1
-    assert scores(index, asked) == {}
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        pytest.param(pod_json(), id="no preference"),
-        pytest.param(NEAR_WEB, id="no preferred pod is there"),
-        pytest.param(pod_json(spreads=[spread(hard=False, app="web")]), id="equally spread"),
-        pytest.param(pod_json(near=[term("zone", app="web")]), id="required terms do not score"),
-    ],
-)
-def test_equal_nodes_are_not_scored_at_all(asked: Json) -> None:
-    assert scores(index_of(*web_in()), asked) == {}
-    assert scores(index_of(*web_in("z1", "z2", "z3")), asked, in_tree=True) == {}
+@pytest.mark.parametrize(("zones", "incoming", "ten", "in_tree"), SCORES.values(), ids=SCORES)
+def test_scores(zones: tuple[str, ...], incoming: Json, ten: dict[str, int], in_tree: dict[str, int]) -> None:
+    """An empty answer costs the scheduler least."""
+    index = index_of(*web_in(*zones))
+    assert (scores(index, incoming), scores(index, incoming, in_tree=True)) == (ten, in_tree)
 
 
 def test_names_that_are_not_known_get_no_score() -> None:
@@ -114,11 +121,6 @@ def test_nodes_of_the_request_are_scored_by_their_own_labels() -> None:
     assert found == {"new-1": 10, "new-2": 0, "new-3": 0}
 
 
-def test_a_pod_whose_terms_cannot_be_read_gets_no_scores() -> None:
-    broken = term("zone", selector=matching(("app", "In", [])))
-    assert scores(index_of(*web_in("z1")), pod_json(prefers=[weighted(10, broken)])) == {}
-
-
 # -- The one node of a decisive answer, among equals, and the node of the whole cluster to which a pod is nominated ----
 
 DECISIVE = settings(placement="decisive")
@@ -126,87 +128,102 @@ SHY = taint("busy", effect="PreferNoSchedule")
 LONELY: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
 
 
-def chosen(index: ClusterIndex, asked: Json, seed: int = 0, avoid: str = "") -> list[str]:
-    return list(filter_nodes(asking(asked, *sorted(index.view.known)), index.view, DECISIVE, seed, avoid).passed)
+LEAST, MOST = "LeastAllocated", "MostAllocated"
 
 
-def always(index: ClusterIndex, asked: Json, strategy: str = "LeastAllocated") -> set[str]:
+def used(name: str, on: str, cpu: int = 0, **fields: Any) -> Pod:
+    return contender(name, on=on, cpu=cpu, **fields)
+
+
+def sized(name: str, cpu: str, memory: str) -> list[Object]:
+    """A node of 4 CPU and 8 Gi, of which so much is requested."""
+    offered = {"cpu": "4", "memory": "8Gi"}
+    return [node(name, allocatable=offered), pod(f"on-{name}", on=name, requests={"cpu": cpu, "memory": memory})]
+
+
+N1, N2 = stage("n1"), stage("n2")
+SMALL, BIG = stage("n1", cpu=1000), stage("n2", cpu=8000)
+HUNDRED = [stage(f"n{number:02}") for number in range(100)]
+HALF_USED = [*HUNDRED, *(used(f"p{node.name}", node.name, 2000) for node in HUNDRED)]
+# Of 300 nodes 30 pass, and they are in three of the hundreds that are read at once.
+FEW_PASS = [
+    *(stage(f"n{number:03}") for number in range(300)),
+    *(used(f"p{number}", f"n{number:03}", 2000, app="web" if number % 10 else "db") for number in range(300)),
+]
+SIXTY = [*(stage(f"n{number:02}", cpu=2000) for number in range(60)), stage("large", cpu=64000)]
+TAINTED = [stage("n1", taints=[SHY]), N2, stage("n3", taints=[SHY, {**SHY, "key": "leaving"}])]
+ONE_TAINTED = [stage("n1", taints=[SHY]), N2, used("b", "n2", 3000)]
+DB, WEB_N2 = used("db", "n1", app="db"), used("w2", "n2", app="web")
+LIKING_DB: Json = {"prefers": [weighted(1, term("host", app="db"))]}
+FULLER = [N1, stage("n2", cpu=1000), used("b", "n2", 900)]
+# The cluster, fields of the incoming pod, the strategy, a node to avoid, and the node that is answered.
+DECISIVE_ANSWERS: dict[str, tuple[list[Any], Json, str, str, set[str]]] = {
+    # A share and not an amount: half of a small node is less free than seven eighths of a large one.
+    "the larger free share": ([SMALL, BIG, used("a", "n1", 500), used("b", "n2", 1000)], {}, LEAST, "", {"n2"}),
+    "of the small node": ([SMALL, BIG, used("a", "n1", 100), used("b", "n2", 4000)], {}, LEAST, "", {"n1"}),
+    "small requests count": ([SMALL, BIG, used("b", "n2", 4000)], {"cpu": 100}, LEAST, "", {"n1"}),
+    "large requests count": ([SMALL, BIG, used("b", "n2", 4000)], {"cpu": 900}, LEAST, "", {"n2"}),
+    "a pod without requests takes a share": ([N1, N2, used("a", "n1")], {}, LEAST, "", {"n2"}),
+    # A third of both is better than half of one: NodeResourcesFit prefers the second by 8 points, balanced allocation
+    # the first by 25.
+    **{
+        f"the larger of the shares of CPU and memory, {strategy}": (
+            [*sized("n1", "2", "1"), *sized("n2", "1333m", "2730Mi")], {}, strategy, "", {"n2"},
+        )
+        for strategy in (LEAST, MOST)
+    },
+    "most allocated": ([*sized("n1", "3", "6Gi"), *sized("n2", "1333m", "2730Mi")], {}, MOST, "", {"n1"}),
+    "resources ignored": ([N1, N2, used("a", "n1", 3000)], {}, "Ignored", "", {"n1", "n2"}),
+    # kube-scheduler samples a hundred nodes at least.
+    "the emptiest of a hundred": ([*HALF_USED, used("pn57", "n57", 1900)], {}, LEAST, "", {"n57"}),
+    "the fullest of a hundred": ([*HALF_USED, used("pn57", "n57", 2100)], {}, MOST, "", {"n57"}),
+    "names are read on while few nodes pass": ([*FEW_PASS, used("p170", "n170", 1900, app="db")], {}, LEAST, "", {"n170"}),
+    "a large node among small ones that are emptier": (
+        [*SIXTY, used("a", "large", 6400)], {"cpu": 1500}, LEAST, "", {"large"},
+    ),
+    "a node without soft taints, whatever the rules prefer": ([*TAINTED, DB], LIKING_DB, LEAST, "", {"n2"}),
+    "a soft taint where the other is avoided": ([*TAINTED, DB], LIKING_DB, LEAST, "n2", {"n1"}),
+    "a soft taint where no other passes": ([*TAINTED, DB, WEB_N2], LIKING_DB, LEAST, "", {"n1"}),
+    "the node with fewer soft taints": ([*TAINTED, WEB_N2, used("b", "n1", 3000)], LIKING_DB, LEAST, "", {"n1"}),
+    "that node is avoided": ([*TAINTED, WEB_N2, used("b", "n1", 3000)], LIKING_DB, LEAST, "n1", {"n3"}),
+    "soft taints count more than free resources": (ONE_TAINTED, {}, LEAST, "", {"n2"}),
+    "soft taints that are tolerated": (
+        ONE_TAINTED, {"tolerations": [{"key": "busy", "operator": "Exists"}]}, LEAST, "", {"n1"},
+    ),
+    "the node where the pod did not arrive": (FULLER, {}, LEAST, "n1", {"n2"}),
+    "it is taken where no other passes": ([*FULLER, WEB_N2], {}, LEAST, "n1", {"n1"}),
+}  # fmt: skip
+
+
+def decisive(index: ClusterIndex, incoming: Json, strategy: str = LEAST, avoid: str = "") -> set[str]:
     """The nodes that are answered over several seeds, each time one."""
-    chosen = settings(placement="decisive", answers={"scoringStrategy": strategy})
-    args = asking(asked, *sorted(index.view.known))
-    answers = [list(filter_nodes(args, index.view, chosen, seed).passed) for seed in range(6)]
-    assert all(len(each) == 1 for each in answers)
+    settled = settings(placement="decisive", answers={"scoringStrategy": strategy})
+    args = asking(incoming, *sorted(index.view.known))
+    answers = [list(filter_nodes(args, index.view, settled, seed, avoid).passed) for seed in range(6)]
+    assert all(len(answer) == 1 for answer in answers)
     return {name for (name,) in answers}
 
 
-def test_a_pod_that_others_may_count_gets_one_node() -> None:
-    index = cluster(stage("n1"), stage("n2"))
-    assert len(chosen(index, contender_json("asking", **LONELY))) == 1
-    assert len(chosen(index, contender_json("asking", app="web"))) == 1, "the constraints above count web pods"
-    assert len(chosen(index, contender_json("asking", app="db"))) == 2
+@pytest.mark.parametrize(
+    ("objects", "fields", "strategy", "avoid", "expected"), DECISIVE_ANSWERS.values(), ids=DECISIVE_ANSWERS
+)
+def test_the_node_of_a_decisive_answer(
+    objects: list[Any], fields: Json, strategy: str, avoid: str, expected: set[str]
+) -> None:
+    assert decisive(cluster(*objects), contender_json("asking", **LONELY, **fields), strategy, avoid) == expected
 
 
-def test_among_equals_the_one_with_the_larger_share_of_free_cpu_and_memory_is_taken() -> None:
-    """A share and not an amount: half of a small node is less free than seven eighths of a large one."""
-    small, large = stage("n1", cpu=1000), stage("n2", cpu=8000)
-    index = cluster(small, large, contender("a", on="n1", cpu=500), contender("b", on="n2", cpu=1000))
-    assert always(index, contender_json("asking", **LONELY)) == {"n2"}
-    fuller = cluster(small, large, contender("a", on="n1", cpu=100), contender("b", on="n2", cpu=4000))
-    assert always(fuller, contender_json("asking", **LONELY)) == {"n1"}
+def test_a_small_pod_goes_to_a_node_that_stays_emptier() -> None:
+    index = cluster(*SIXTY, used("a", "large", 6400))
+    assert decisive(index, contender_json("asking", cpu=100, **LONELY)).isdisjoint({"large"})
 
 
-def test_the_pod_s_own_requests_count_in_that_share() -> None:
-    index = cluster(stage("n1", cpu=1000), stage("n2", cpu=8000), contender("b", on="n2", cpu=4000))
-    assert always(index, contender_json("asking", cpu=100, **LONELY)) == {"n1"}
-    assert always(index, contender_json("asking", cpu=900, **LONELY)) == {"n2"}
-
-
-def test_a_pod_without_requests_takes_a_share_as_kube_scheduler_counts_it() -> None:
-    index = cluster(stage("n1"), stage("n2"), contender("a", on="n1"))
-    assert always(index, contender_json("asking", **LONELY)) == {"n2"}
-
-
-def test_the_larger_of_the_shares_of_cpu_and_memory_decides() -> None:
-    """A third of both is better than half of one: NodeResourcesFit prefers the second by 8 points, balanced allocation the first by 25."""
-    offered = {"cpu": "4", "memory": "8Gi"}
-    index = index_of(node("n1", allocatable=offered), node("n2", allocatable=offered))
-    index.upsert(pod("a", on="n1", requests={"cpu": "2", "memory": "1"}))
-    index.upsert(pod("b", on="n2", requests={"cpu": "1333m", "memory": "2730Mi"}))
-    assert always(index, pod_json(**LONELY)) == {"n2"}
-    assert always(index, pod_json(**LONELY), "MostAllocated") == {"n2"}
-    index.upsert(pod("c", on="n1", requests={"cpu": "1", "memory": "6Gi"}))
-    assert always(index, pod_json(**LONELY), "MostAllocated") == {"n1"}
-
-
-def test_resources_can_be_ignored() -> None:
-    index = cluster(stage("n1"), stage("n2"), contender("a", on="n1", cpu=3000))
-    assert always(index, contender_json("asking", **LONELY), "Ignored") == {"n1", "n2"}
-
-
-@pytest.mark.parametrize("strategy", ["LeastAllocated", "MostAllocated"])
-def test_all_of_a_hundred_nodes_are_compared(strategy: str) -> None:
-    """As many as kube-scheduler samples at least."""
-    nodes = [stage(f"n{number:02}") for number in range(100)]
-    index = cluster(*nodes, *(contender(f"p{each.name}", on=each.name, cpu=2000) for each in nodes))
-    index.upsert(contender("pn57", on="n57", cpu=1900 if strategy == "LeastAllocated" else 2100))
-    assert always(index, contender_json("asking", **LONELY), strategy) == {"n57"}
-
-
-def test_names_are_read_on_while_few_nodes_are_equal() -> None:
-    """Of 300 nodes 30 pass, and they are in three of the hundreds that are read at once."""
-    nodes = [stage(f"n{number:03}") for number in range(300)]
-    index = cluster(*nodes)
-    for number, each in enumerate(nodes):
-        index.upsert(contender(f"p{number}", on=each.name, cpu=2000, app="db" if number % 10 == 0 else "web"))
-    index.upsert(contender("p170", on="n170", cpu=1900, app="db"))
-    assert always(index, contender_json("asking", **LONELY)) == {"n170"}
-
-
-def test_a_large_node_is_found_among_small_ones_that_are_emptier_without_the_pod() -> None:
-    nodes = [stage(f"n{number:02}", cpu=2000) for number in range(60)]
-    index = cluster(*nodes, stage("large", cpu=64000), contender("a", on="large", cpu=6400))
-    assert always(index, contender_json("asking", cpu=1500, **LONELY)) == {"large"}
-    assert always(index, contender_json("asking", cpu=100, **LONELY)).isdisjoint({"large"})
+@pytest.mark.parametrize(("app", "count"), [(LONELY, 1), ({"app": "web"}, 1), ({"app": "db"}, 2)])
+def test_a_pod_that_others_may_count_gets_one_node(app: Json, count: int) -> None:
+    """Once the constraints of the first pod are compiled, web pods are counted."""
+    view = cluster(N1, N2).view
+    filter_nodes(asking(contender_json("first", **LONELY), "n1", "n2"), view, DECISIVE, 0)
+    assert len(filter_nodes(asking(contender_json("asking", **app), "n1", "n2"), view, DECISIVE, 0).passed) == count
 
 
 def test_nodes_that_a_request_brings_along_are_compared_by_what_they_offer_themselves() -> None:
@@ -224,35 +241,6 @@ def test_nodes_that_a_request_brings_along_are_compared_by_what_they_offer_thems
     assert answered(1000) == {"new"}
 
 
-def test_a_node_with_a_soft_taint_is_taken_only_where_no_other_passes_whatever_the_rules_prefer() -> None:
-    index = cluster(stage("n1", taints=[SHY]), stage("n2"), stage("n3", taints=[SHY, {**SHY, "key": "leaving"}]))
-    index.upsert(contender("db", on="n1", app="db"))
-    asked = contender_json("asking", **LONELY, prefers=[weighted(1, term("host", app="db"))])
-    assert always(index, asked) == {"n2"}
-    assert chosen(index, asked, avoid="n2") == ["n1"]
-    index.upsert(contender("w2", on="n2", app="web"))
-    assert always(index, asked) == {"n1"}
-    index.delete(contender("db", on="n1", app="db"))
-    index.upsert(contender("b", on="n1", cpu=3000))
-    assert always(index, asked) == {"n1"}, "of two nodes with such taints the one with fewer"
-    assert chosen(index, asked, avoid="n1") == ["n3"]
-
-
-def test_fewer_taints_that_would_rather_not_have_the_pod_count_more_than_free_resources() -> None:
-    index = cluster(stage("n1", taints=[SHY]), stage("n2"), contender("b", on="n2", cpu=3000))
-    assert always(index, contender_json("asking", **LONELY)) == {"n2"}
-    tolerant = [{"key": "busy", "operator": "Exists"}]
-    assert always(index, contender_json("asking", tolerations=tolerant, **LONELY)) == {"n1"}
-
-
-def test_the_node_where_the_pod_did_not_arrive_is_taken_only_where_nothing_else_passes() -> None:
-    index = cluster(stage("n1"), stage("n2", cpu=1000), contender("b", on="n2", cpu=900))
-    asked = contender_json("asking", **LONELY)
-    assert [chosen(index, asked, seed, avoid="n1") for seed in range(4)] == [["n2"]] * 4
-    index.upsert(contender("w", on="n2", app="web"))
-    assert chosen(index, asked, avoid="n1") == ["n1"]
-
-
 # -- The search past the scheduler's sample: which node of the whole cluster a pod is nominated to -----------------------
 
 
@@ -268,49 +256,48 @@ def test_equally_good_nodes_take_turns_so_that_pods_rejected_together_do_not_all
     assert chosen[:4] == chosen[4:]
 
 
-def test_the_best_node_is_found_from_every_seed() -> None:
-    index = cluster(*(stage(f"n{number}") for number in range(4)), contender("db", on="n2", app="db"))
-    asked = contender_json("asking", **LONELY, prefers=[weighted(10, term("host", app="db"))])
-    assert {found(index, asked, seed) for seed in range(8)} == {("n2", True)}
+ONE_CPU = stage("n1", cpu=1000)
+WITH_VOLUME: Json = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]}
+NO_SCHEDULE = [{"key": "gpu", "effect": "NoSchedule"}]
+REJECTING = [stage(f"t{number}", taints=NO_SCHEDULE) for number in range(5)]
+NO_CPU = [stage(f"f{number:02}", cpu=0) for number in range(TRIED - 1)]
+# The cluster, fields of the incoming pod, the node, and whether any passes our rules.
+ELSEWHERE: dict[str, tuple[Sequence[Step], Json, tuple[str, bool]]] = {
+    "the best node": (
+        [*(stage(f"n{number}") for number in range(4)), used("db", "n2", app="db")],
+        {"prefers": [weighted(10, term("host", app="db"))]}, ("n2", True),
+    ),
+    "no room": ([ONE_CPU], {"cpu": 2000}, ("", True)),
+    "volumes, which the index does not count": ([N1], WITH_VOLUME, ("", True)),
+    **{
+        f"beside a nominated pod of priority {priority}": (
+            [ONE_CPU, contender("coming", nominated="n1", cpu=1000, priority=priority)],
+            {"cpu": 1000, "priority": 5}, ("n1" if priority < 5 else "", True),
+        )
+        for priority in (4, 5, 6)
+    },
+    "its own nomination": ([ONE_CPU, contender("asking", nominated="n1", cpu=1000)], {"cpu": 1000}, ("n1", True)),
+    "as many as are tried for room": ([*REJECTING, *NO_CPU, stage("z")], {"cpu": 1}, ("z", True)),
+    "where an assumed pod may be": (
+        [N1, N2, stage("n3"), Assume(pod("web", app="web"), ("n1", "n2"))], {}, ("n3", True),
+    ),
+    "a deleted node with pods": ([N1, used("db", "gone", app="db")], {}, ("n1", True)),
+    "after hundreds that reject": (
+        [*(stage(f"n{number}", taints=NO_SCHEDULE) for number in range(400)), stage("last")], {}, ("last", True),
+    ),
+}  # fmt: skip
 
 
-def test_a_node_that_passes_our_rules_and_has_no_room_is_distinguished_from_none() -> None:
-    index = cluster(stage("n1", cpu=1000))
-    assert found(index, contender_json("asking", cpu=2000, **LONELY)) == ("", True)
+@pytest.mark.parametrize(("steps", "fields", "expected"), ELSEWHERE.values(), ids=ELSEWHERE)
+def test_the_node_elsewhere(steps: Sequence[Step], fields: Json, expected: tuple[str, bool]) -> None:
+    index = apply(cluster(), *steps)
+    incoming = contender_json("asking", **LONELY, **fields)
+    assert {found(index, incoming, seed) for seed in range(8)} == {expected}
 
 
-def test_a_pod_with_volumes_which_the_index_does_not_count_gets_no_node() -> None:
-    volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]
-    assert found(cluster(stage("n1")), contender_json("asking", volumes=volumes, **LONELY)) == ("", True)
-
-
-def test_room_is_left_for_nominated_pods_that_are_as_important_and_for_no_others() -> None:
-    def beside(priority: int) -> tuple[str, bool]:
-        index = cluster(stage("n1", cpu=1000), contender("coming", nominated="n1", cpu=1000, priority=priority))
-        return found(index, contender_json("asking", cpu=1000, priority=5, **LONELY))
-
-    assert [beside(priority) for priority in (4, 5, 6)] == [("n1", True), ("", True), ("", True)]
-
-
-def test_a_pod_s_own_nomination_takes_no_room_from_it() -> None:
-    index = cluster(stage("n1", cpu=1000), contender("asking", nominated="n1", cpu=1000))
-    assert found(index, contender_json("asking", cpu=1000, **LONELY)) == ("n1", True)
-
-
-def test_only_so_many_nodes_are_tried_for_room_and_those_alone_that_admit_the_pod() -> None:
-    tainted = [{"key": "gpu", "effect": "NoSchedule"}]
-    full = [stage(f"f{number:02}", cpu=0) for number in range(TRIED - 1)]
-    others = [stage(f"t{number}", taints=tainted) for number in range(5)]
-    roomy = cluster(*others, *full, stage("z"))
-    assert found(roomy, contender_json("asking", cpu=1, **LONELY)) == ("z", True)
-    conflicting_nodes = cluster(*others, *full, stage("f99", cpu=0), stage("z"))
-    assert found(conflicting_nodes, contender_json("asking", cpu=1, **LONELY)) == ("", True)
-
-
-def test_a_pod_whose_node_is_not_known_yet_counts_wherever_it_may_be() -> None:
-    index = cluster(stage("n1"), stage("n2"), stage("n3"))
-    index.assume(pod("web", app="web"), ("n1", "n2"), now=0.0)
-    assert {found(index, contender_json("asking", **LONELY), seed) for seed in range(6)} == {("n3", True)}
+def test_only_so_many_nodes_are_tried_for_room() -> None:
+    index = cluster(*REJECTING, *NO_CPU, stage("f99", cpu=0), stage("z"))
+    assert found(index, contender_json("asking", cpu=1, **LONELY)) == ("", True)
 
 
 @pytest.fixture
@@ -338,14 +325,3 @@ def test_where_most_nodes_pass_and_have_room_a_handful_is_read(read: list[int]) 
     index = cluster(*(stage(f"n{number}") for number in range(300)), contender("web", on="n7", app="web"))
     assert found(index, contender_json("asking", **LONELY), 7) == ("n8", True)
     assert sum(read) <= 10
-
-
-def test_a_node_that_is_gone_is_no_place_although_pods_are_on_it() -> None:
-    index = cluster(stage("n1"), contender("db", on="gone", app="db"))
-    assert {found(index, contender_json("asking", **LONELY), seed) for seed in range(4)} == {("n1", True)}
-
-
-def test_nodes_after_the_first_hundreds_are_tried_where_these_have_another_reason() -> None:
-    taint = [{"key": "reserved", "effect": "NoSchedule"}]
-    index = cluster(*(stage(f"n{number}", taints=taint) for number in range(400)), stage("last"))
-    assert found(index, contender_json("asking", **LONELY), 1) == ("last", True)
