@@ -26,6 +26,16 @@ def host(name: str, zone: str, cpu: int, rack: str = "", **fields: Any) -> Node:
     return stage(name, zone, cpu=1000 * cpu, labels={RACK: rack} if rack else None, **fields)
 
 
+def hosts(text: str) -> list[Node]:
+    """Nodes in the notation "a1:2 b1/r1:3": the first letter is the zone; then a rack, and the pods that it has room for."""
+    nodes = []
+    for word in text.split():
+        place, _, cpu = word.partition(":")
+        name, _, rack = place.partition("/")
+        nodes.append(host(name, name[0], int(cpu), rack))
+    return nodes
+
+
 def gang(count: int, cpu: int = 1, **fields: Any) -> list[Pod]:
     return [gated(f"p{number}", "x", cpu=1000 * cpu, **fields) for number in range(count)]
 
