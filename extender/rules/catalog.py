@@ -7,9 +7,9 @@ which nodes pass does not depend on the order.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 
 import msgspec
@@ -20,7 +20,7 @@ from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
-from extender.rules.frames import Frame
+from extender.rules.frames import Frame, IndexFrame
 from extender.rules.free_resources import NodeTrial
 from extender.rules.free_room import FreeRoom
 from extender.rules.interpod_affinity import InterPodAffinity
@@ -112,15 +112,15 @@ def prepare(parts: Parts, pod: Pod, view: ClusterView, frame: Frame, watch: Stop
     if not parts:
         return NO_FILTERS
     if watch is not None:
-        return _joined([_timed(rule, part, pod, view, frame, watch) for rule, part in parts])
+        return _joined([
+            _timed(rule, partial(rule.prepare_filter, pod, part, view, frame), watch) for rule, part in parts
+        ])  # fmt: skip
     return _joined([rule.prepare_filter(pod, part, view, frame) for rule, part in parts])
 
 
-def _timed(
-    rule: Rule, part: CompiledConstraints, pod: Pod, view: ClusterView, frame: Frame, watch: Stopwatch
-) -> PreparedFilter:
+def _timed(rule: Rule, prepare: Callable[[], PreparedFilter], watch: Stopwatch) -> PreparedFilter:
     with watch.inside(rule.name):
-        prepared = rule.prepare_filter(pod, part, view, frame)
+        prepared = prepare()
     return TimedFilter(prepared, rule.name, watch)
 
 
@@ -185,6 +185,41 @@ def counted_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
     Parts that depend on the pods of one node are in `node_trials`.
     """
     return (*lasting_parts(compiled, view), *recounted_parts(compiled, view))
+
+
+class Recounts:
+    """The recounted parts in one dry run. Parts that depend on the pods of one node are in `node_trials`.
+
+    To be made before the first trial. The filters without any change are prepared once, because most nodes of a dry run
+    are checked by these.
+    """
+
+    __slots__ = ("_recounts", "_unchanged", "_watch")
+
+    def __init__(self, parts: Parts, pod: Pod, view: ClusterView, watch: Stopwatch | None) -> None:
+        frame, self._watch = IndexFrame(), watch
+        self._recounts = [(rule, rule.recount(pod, part, view, frame)) for rule, part in parts]
+        self._unchanged: PreparedFilters | None = None
+
+    def filters(self, changed: Collection[NodeNumber]) -> PreparedFilters:
+        """The filters by the current counts. ``changed``: all nodes on which a trial changes what is counted."""
+        if not self._recounts:
+            return NO_FILTERS
+        if changed:
+            return self._prepared(changed)
+        if self._unchanged is None:
+            self._unchanged = self._prepared(())
+        return self._unchanged
+
+    def _prepared(self, changed: Collection[NodeNumber]) -> PreparedFilters:
+        watch = self._watch
+        if watch is None:
+            return _joined([recount.filter(changed) for _, recount in self._recounts])
+        return _joined([_timed(rule, partial(recount.filter, changed), watch) for rule, recount in self._recounts])
+
+    def taken_reads(self) -> int:
+        """How many counts were read since the last call, beside one for each group of each filter."""
+        return sum([recount.taken_reads() for _, recount in self._recounts])
 
 
 def node_trials(

@@ -57,6 +57,10 @@ class LeftOut:
         """Whether a domain counts for the minimum: it is neither excluded nor full."""
         return domain not in self.numbers and (self.is_full is None or not self.is_full(domain))
 
+    def possible(self, group: SpreadGroupView) -> Collection[int]:
+        """A copy of the eligible domains that are not known to be full. O(their number)."""
+        return tuple(group.column.domains if self.is_full is None else self.is_full.left)
+
     def still_needed(self, needed: Collection[str] | int) -> int:
         """How many eligible domains minDomains requires. O(excluded domains).
 
@@ -144,6 +148,61 @@ def needed_domains(constraint: SpreadConstraint, signature: PodSignature, view: 
     return declared if usable is None else declared.intersection(usable)
 
 
+_KEEPS: Final = 10
+"""What a look-up of a domain's room counts in ``KeptCounts.reads``."""
+
+
+class KeptCounts:
+    """The smallest count over the domains that a constraint keeps, in many trials on one state of the index.
+
+    It reads the counts when it is made, before the first trial. A trial changes the counts of few domains. So a minimum
+    costs O(changed domains), beside the first one: O(domains × log). Domains are sorted, and are looked up for room,
+    only as far as a minimum needs them.
+
+    ``reads``: how many counts were read, for a caller with a budget.
+    """
+
+    __slots__ = ("_ascending", "_counts", "_first", "_out", "reads")
+
+    def __init__(self, group: SpreadGroupView, out: LeftOut) -> None:
+        self._out, self._counts = out, group.counts
+        domains = out.possible(group)
+        self.reads = len(domains)
+        # Kept domains from the smallest count on, each with its count before the first trial: those that are known, and
+        # the others.
+        self._first: list[tuple[int, int]] = []
+        self._ascending = self._kept(domains, dict(group.counts))
+
+    def least(self, changed: Collection[int]) -> int:
+        """The smallest current count; 0 without a kept domain. ``changed``: all domains whose counts may have changed."""
+        counts = [self._counts.get(domain, 0) for domain in changed if self._keeps(domain)]
+        for domain, count in self._in_order():
+            if domain not in changed:
+                counts.append(count)
+                break
+        return min(counts, default=0)
+
+    def _in_order(self) -> Iterator[tuple[int, int]]:
+        yield from self._first
+        for kept in self._ascending:
+            self._first.append(kept)
+            yield kept
+
+    def _kept(self, domains: Collection[int], counts: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+        # Mostly a domain without a pod is found soon, and nothing is sorted.
+        for domain in domains:
+            if domain not in counts and self._keeps(domain):
+                yield domain, 0
+        self.reads += len(domains)
+        for domain in sorted([domain for domain in domains if domain in counts], key=counts.__getitem__):
+            if self._keeps(domain):
+                yield domain, counts[domain]
+
+    def _keeps(self, domain: int) -> bool:
+        self.reads += _KEEPS
+        return self._out.keeps(domain)
+
+
 class NotExcluded(msgspec.Struct, frozen=True, gc=False):
     """The condition that a node is in no excluded domain."""
 
@@ -206,6 +265,11 @@ class Fullness:
     def _domains_of(self, numbers: Iterable[NodeNumber]) -> Iterator[int]:
         column, nodes = self._group.domain_of, len(self._view.node_names)
         return (column[number] for number in numbers if number < nodes)
+
+    @property
+    def left(self) -> Collection[int]:
+        """The domains that are not known to be full."""
+        return self._known.left
 
     def __call__(self, domain: int) -> bool:
         """Whether it fits on no node, nodes in the request included."""

@@ -7,7 +7,7 @@ score. Positions are positions of the `Frame` that it was prepared with. No cost
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -208,6 +208,38 @@ class RankedGroup(NamedTuple):
     required: KeyView | None = None
 
 
+class Recount(ABC):
+    """The filter of a rule's recounted part in one dry run, for each trial of it.
+
+    It is made before the first trial. What no trial changes is read once.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def filter(self, changed: Collection[NodeNumber]) -> PreparedFilter:
+        """The filter by the current counts. ``changed``: all nodes on which a trial changes what is counted."""
+
+    def taken_reads(self) -> int:
+        """How many counts were read since the last call, beside one for each group. For a caller with a budget."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedAgain(Recount):
+    """A filter that is prepared again in full. For a rule whose filter costs O(1) for each group."""
+
+    rule: Rule
+    pod: Pod
+    compiled: CompiledConstraints
+    view: ClusterView
+    frame: Frame
+
+    def filter(self, _changed: Collection[NodeNumber]) -> PreparedFilter:
+        """The rule's filter."""
+        return self.rule.prepare_filter(self.pod, self.compiled, self.view, self.frame)
+
+
 class Rule(ABC):
     """One scheduling rule: everything that the verbs, their caches and the requeue know of it.
 
@@ -313,6 +345,10 @@ class Rule(ABC):
     def recounted_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:
         """The other constraints: their filter is prepared again after each change; None without any."""
         return None
+
+    def recount(self, pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> Recount:
+        """The filter of the recounted part, for a dry run. ``frame``: the nodes of the index without undetermined pods."""
+        return PreparedAgain(self, pod, compiled, view, frame)
 
     def on_node(self, _pod: Pod, _view: ClusterView, _node: NodeNumber, _others: Sequence[Pod]) -> NodeTrial | None:
         """The part that depends on the pods of a node: the pods on it and the ``others``; None without such a part."""

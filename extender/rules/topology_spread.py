@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import msgspec
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.groups import SpreadGroupView
-from extender.index.nodes.columns import Column
+from extender.index.nodes.columns import Column, NodeNumber
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState
@@ -36,6 +37,7 @@ from extender.model.rejections import Code, Reason, Rejection
 from extender.rules.constraint_states import MOST_DOMAINS, Steps, domain_states, own_namespace
 from extender.rules.excluded_domains import (
     NOTHING_LEFT_OUT,
+    KeptCounts,
     LeftOut,
     NotExcluded,
     left_out,
@@ -51,6 +53,7 @@ from extender.rules.rule import (
     PreparedFilter,
     PreparedScore,
     RankedGroup,
+    Recount,
     Rule,
     RuleCondition,
     RuleStatus,
@@ -62,6 +65,8 @@ from extender.settings.rules import Rules
 
 _NAME = "PodTopologySpread"
 _SKEW_EVERYWHERE = Rejection(_NAME, Reason.SPREAD_SKEW)
+_READS_OF_CONDITION = 15
+"""What a condition that is prepared for a trial counts among the reads of a dry run."""
 
 
 def most_matching(constraint: SpreadConstraint, self_match: int, min_match: int) -> int:
@@ -144,15 +149,96 @@ class WithinSkew(msgspec.Struct, frozen=True, gc=False):
 
 
 def _within_skew(spread: Spread, pod: Pod, signature: PodSignature, frame: Frame, view: ClusterView) -> WithinSkew:
-    group, constraint = spread.group, spread.constraint
+    constraint = spread.constraint
     out, needed = NOTHING_LEFT_OUT, constraint.min_domains
     if constraint.domains is None:
-        min_match = _min_match(spread, frame, out, needed)
-    else:
-        out = left_out(pod, signature, constraint, group, view, frame)
-        min_match = _min_match(spread, frame, out, needed_domains(constraint, signature, view))
-    most = most_matching(constraint, spread.self_match, min_match)
+        return _condition(spread, _min_match(spread, frame, out, needed), frame, view, out)
+    out = left_out(pod, signature, constraint, spread.group, view, frame)
+    min_match = _min_match(spread, frame, out, needed_domains(constraint, signature, view))
+    return _condition(spread, min_match, frame, view, out)
+
+
+def _condition(spread: Spread, min_match: int, frame: Frame, view: ClusterView, out: LeftOut) -> WithinSkew:
+    group = spread.group
+    most = most_matching(spread.constraint, spread.self_match, min_match)
     return WithinSkew(spread, frame.domains(group.key), frame.conflicting(group), min_match, most, frame, view, out)
+
+
+def _filter_of(within: Sequence[WithinSkew], frame: Frame) -> ClauseFilter:
+    """The filter of conditions of skew, with the conditions that a node has the keys and is in no excluded domain."""
+    clauses: list[RuleCondition] = []
+    for clause in within:
+        key = clause.spread.group.key
+        if key.lacking or not frame.numbers_nodes:
+            clauses.append(HasKey(_NAME, Reason.SPREAD_LABEL_MISSING, key, clause.domains))
+        if clause.out.excluded:
+            clauses.append(NotExcluded(_NAME, key, clause.domains, clause.out, frame))
+        clauses.append(clause)
+    return ClauseFilter(tuple(clauses), _rejects_all(within, frame))
+
+
+@dataclass(frozen=True, slots=True)
+class _SpreadInTrials:
+    """A hard constraint in the trials of a dry run.
+
+    - ``out``: the domains that it leaves out. No trial changes them, because a trial changes the counts alone.
+    - ``kept``: the counts of the other domains. None where all domains count, or where the minimum is always 0.
+    - ``is_short``: there are fewer eligible domains than minDomains, so the minimum is 0.
+    """
+
+    spread: Spread
+    out: LeftOut
+    kept: KeptCounts | None
+    is_short: bool
+
+    @classmethod
+    def of(cls, spread: Spread, pod: Pod, signature: PodSignature, frame: Frame, view: ClusterView) -> Self:
+        """Reads the domains. O(domains) if some may be left out."""
+        constraint, group = spread.constraint, spread.group
+        out = left_out(pod, signature, constraint, group, view, frame)
+        needed = needed_domains(constraint, signature, view)
+        is_short = frame.eligible_domains(group, out.excluded) < out.still_needed(needed)
+        leaves_out = out.is_full is not None or out.excluded
+        return cls(spread, out, KeptCounts(group, out) if leaves_out and not is_short else None, is_short)
+
+    def min_match(self, changed: Collection[NodeNumber]) -> int:
+        """The global minimum. O(changed nodes), or O(distinct counts) where no domain is left out."""
+        group = self.spread.group
+        if self.is_short:
+            return 0
+        if self.kept is None:
+            return group.least()
+        column = group.domain_of
+        return self.kept.least({domain for node in changed if (domain := column[node])})
+
+
+class _SpreadRecount(Recount):
+    """The hard constraints in the trials of a dry run."""
+
+    __slots__ = ("_constraints", "_frame", "_reads", "_view")
+
+    def __init__(
+        self, hard: Sequence[Spread], pod: Pod, signature: PodSignature, view: ClusterView, frame: Frame
+    ) -> None:
+        self._view, self._frame = view, frame
+        self._constraints = [_SpreadInTrials.of(spread, pod, signature, frame, view) for spread in hard]
+        self._reads = 0
+
+    def filter(self, changed: Collection[NodeNumber]) -> PreparedFilter:
+        """The filter of the hard constraints. O(constraints × changed nodes)."""
+        frame, view = self._frame, self._view
+        self._reads += _READS_OF_CONDITION * len(self._constraints)
+        within = [_condition(c.spread, c.min_match(changed), frame, view, c.out) for c in self._constraints]
+        return _filter_of(within, frame)
+
+    def taken_reads(self) -> int:
+        """Reads of conditions that were prepared, and of counts of domains."""
+        reads, self._reads = self._reads, 0
+        for constraint in self._constraints:
+            if constraint.kept is not None:
+                reads += constraint.kept.reads
+                constraint.kept.reads = 0
+        return reads
 
 
 def skews(
@@ -320,16 +406,7 @@ class TopologySpread(Rule):
             return VerdictOnPod(Rejection(_NAME, Reason.MALFORMED_POD, text), is_error=True)
         if not spread.hard:
             return VerdictOnPod(None)
-        within = [_within_skew(hard, pod, compiled.signature, frame, view) for hard in spread.hard]
-        clauses: list[RuleCondition] = []
-        for clause in within:
-            key = clause.spread.group.key
-            if key.lacking or not frame.numbers_nodes:
-                clauses.append(HasKey(_NAME, Reason.SPREAD_LABEL_MISSING, key, clause.domains))
-            if clause.out.excluded:
-                clauses.append(NotExcluded(_NAME, key, clause.domains, clause.out, frame))
-            clauses.append(clause)
-        return ClauseFilter(tuple(clauses), _rejects_all(within, frame))
+        return _filter_of([_within_skew(hard, pod, compiled.signature, frame, view) for hard in spread.hard], frame)
 
     def constraint_states(
         self, pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS
@@ -373,6 +450,13 @@ class TopologySpread(Rule):
     def recounted_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
         """Everything: see `lasting_part`."""
         return compiled
+
+    def recount(self, pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> Recount:
+        """The constraints, with the domains that they leave out."""
+        spread = spread_groups(compiled)
+        if spread.hard_error or not spread.hard:
+            return Rule.recount(self, pod, compiled, view, frame)
+        return _SpreadRecount(spread.hard, pod, compiled.signature, view, frame)
 
     def has_scores(self, compiled: CompiledConstraints, _rules: Rules) -> bool:
         """Whether there are soft constraints."""

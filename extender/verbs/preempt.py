@@ -385,11 +385,11 @@ def helps(candidate: Candidate, number: NodeNumber, run: DryRun) -> bool:
     """Whether the pod passes our rules on the node after the victims of a candidate have left. O(victims × groups)."""
     # A deleted victim is not in the counts any more.
     victims = [pod for victim in candidate.victims if (pod := run.view.pod(victim.uid)) is not None]
-    for trial in catalog.node_trials(run.pod, run.view, number, (), checks_fit=False):
+    for trial in run.node_trials(number, (), checks_fit=False):
         for victim in victims:
             if victim.node == candidate.node:
                 trial.count(victim, -1)
         if not trial.passes():
             return False
-    with run.view.without(victims, run.groups):
-        return run.passes(number)
+    with run.without(victims) as tried:
+        return run.passes(number, tried)

@@ -116,7 +116,7 @@ def apply(index: ClusterIndex, *steps: Step) -> ClusterIndex:
 class Calls:
     """How often some methods are called."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, *methods: tuple[type, str]) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, *methods: tuple[object, str]) -> None:
         self.made = 0
         for owner, name in methods:
             patch.setattr(owner, name, self._counted(getattr(owner, name)))

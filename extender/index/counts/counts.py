@@ -268,7 +268,7 @@ class CountTrials:
             tried.undo()
 
     @contextmanager
-    def without(self, pods: Sequence[Pod], read: AbstractSet[GroupView] | None = None) -> Iterator[None]:
+    def without(self, pods: Sequence[Pod], read: AbstractSet[GroupView] | None = None) -> Iterator[IndexTrial]:
         """Inside the block the pods do not count.
 
         Compile constraints before the block: a group made inside counts them.
@@ -280,11 +280,14 @@ class CountTrials:
                 held = self._pods.get(pod.uid)
                 if held is not None and held.node:
                     tried.take(held)
-            yield
+            yield tried
 
 
 class IndexTrial:
-    """The changes of one trial. ``undo`` must be called before any other change of the index."""
+    """The changes of one trial. ``undo`` must be called before any other change of the index.
+
+    ``changed``: the nodes on which a read group counts more or fewer pods now, each with the number of these changes.
+    """
 
     def __init__(
         self, topology: Topology, signatures: SignatureTable, read: AbstractSet[GroupView] | None = None
@@ -292,9 +295,11 @@ class IndexTrial:
         self._topology = topology
         self._signatures = signatures
         self._read = read
-        self._taken: dict[str, Pod] = {}
+        # Each pod that was taken, and whether a read group counted it.
+        self._taken: dict[str, tuple[Pod, bool]] = {}
         self._placed: list[tuple[Pod, int]] = []
         self._versions: dict[int, tuple[CountGroup, int]] = {}
+        self.changed: dict[int, int] = {}
 
     def take(self, pod: Pod) -> None:
         """The pod, which is on a node, no longer counts.
@@ -302,13 +307,18 @@ class IndexTrial:
         O(groups that count it), or O(read groups) if they are fewer.
         """
         if pod.uid not in self._taken:
-            self._taken[pod.uid] = pod
-            self._count(pod, -1)
+            is_counted = self._count(pod, -1)
+            self._taken[pod.uid] = pod, is_counted
+            if is_counted:
+                self._record(self._topology.number(pod.node), 1)
 
     def put_back(self, pod: Pod) -> None:
         """A pod that was taken counts again."""
-        if self._taken.pop(pod.uid, None) is not None:
+        taken = self._taken.pop(pod.uid, None)
+        if taken is not None:
             self._count(pod, 1)
+            if taken[1]:
+                self._record(self._topology.number(pod.node), -1)
 
     def place(self, pod: Pod, node: int) -> None:
         """A pod without a node counts on this one.
@@ -318,11 +328,13 @@ class IndexTrial:
         self._remember(pod)
         self._signatures.put(pod.signature, pod.terminating, node, 1)
         self._placed.append((pod, node))
+        self._record(node, 1)
 
     def remove_last(self) -> None:
         """Takes out the pod that `place` placed last."""
         pod, node = self._placed.pop()
         self._signatures.put(pod.signature, pod.terminating, node, -1)
+        self._record(node, -1)
 
     def remove_placed(self) -> None:
         """Takes out all pods that `place` placed."""
@@ -333,16 +345,16 @@ class IndexTrial:
         """Restores every count and version."""
         self.remove_placed()
         # A copy, because `put_back` removes entries.
-        for pod in list(self._taken.values()):
+        for pod, _ in list(self._taken.values()):
             self.put_back(pod)
         for group, version in self._versions.values():
             group.version = version
         self._versions.clear()
 
-    def _count(self, pod: Pod, sign: int) -> None:
+    def _count(self, pod: Pod, sign: int) -> bool:
         counts_of_signature = self._signatures.find(pod.signature, terminating=pod.terminating)
         if counts_of_signature is None:
-            return
+            return False
         number, groups = self._topology.number(pod.node), counts_of_signature.groups
         changed = groups if self._read is None else groups.keys() & self._read
         for group in changed:
@@ -350,6 +362,14 @@ class IndexTrial:
             # Only the first version counts: it is the version before the trial.
             self._versions.setdefault(id(group), (group, group.version))
             group.add(number, sign * times)
+        return bool(changed)
+
+    def _record(self, node: int, changes: int) -> None:
+        total = self.changed.get(node, 0) + changes
+        if total:
+            self.changed[node] = total
+        else:
+            del self.changed[node]
 
     def _remember(self, pod: Pod) -> None:
         counts_of_signature = self._signatures.find(pod.signature, terminating=pod.terminating)
