@@ -122,6 +122,7 @@ def next_step(
 
     ``names``: the names by which the API server calls the webhook. ``trusted``: the bundle that every API server has by now.
     """
+    # An expired authority verifies nothing, so it leaves the bundle with any step.
     kept = tuple(authority for authority in known.authorities if now <= authority.not_valid_after_utc)
     serving = known.serving if _is_usable(known.serving, kept, now, names) else None
     waiting = known.waiting if _is_usable(known.waiting, kept, now, names) else None
@@ -152,6 +153,7 @@ def certificates_in(pem: bytes) -> Sequence[x509.Certificate]:
 def is_verified(certificate: bytes, bundle: bytes) -> bool:
     """Whether an authority of the bundle has signed the certificate. Both are PEM; False where one of them cannot be read."""
     authorities = _readable(bundle)
+    # The first certificate is the leaf, and what follows is its chain.
     return any(_has_signed(authority, leaf) for leaf in _readable(certificate)[:1] for authority in authorities)
 
 

@@ -112,6 +112,7 @@ def settle_memory(index: ClusterIndex, settings: Settings) -> None:
 
 def watch_options(watch: WatchSettings) -> WatchOptions:
     """The settings as options of `kube`. Caps the list timeouts at `inactivityTimeout`."""
+    # A list that hangs must not delay the detection of a dead connection for longer than a silent watch.
     usual, patience = WatchOptions(), watch.inactivity_timeout
     return WatchOptions(
         page_limit=watch.list_page_size,

@@ -125,6 +125,7 @@ def replica_of(
         renew_deadline=settings.renew_deadline,
         retry_period=settings.retry_period,
     )
+    # The last argument: a replica with an incomplete index must not take the Lease from one that could answer.
     leadership = LeaderElector(
         leases, options, clock, rng, partial(datetime.now, UTC), lambda: reflectors.freshness.is_ready
     )

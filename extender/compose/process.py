@@ -78,6 +78,7 @@ def limit_gc() -> None:
     """
     gc.set_threshold(*_THRESHOLDS)
     gc.freeze()
+    # Called twice: before the lists and after them.
     if _WATCH not in gc.callbacks:
         gc.callbacks.append(_WATCH)
 

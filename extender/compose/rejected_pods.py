@@ -35,6 +35,7 @@ def rejected_pods_of_cluster(
             return (yield from node_with_victims(pod, index.view, base.settings, base.rng.getrandbits(32)))
         return ""
 
+    # One for all tasks, so that their results are one metric.
     shared = RejectedPodWriter(index, writer, find)
     base.metrics.report(catalogue.REJECTED_POD_ACTIONS, lambda: shared.results)
     calls, jobs, search_elsewhere = list[OnRejection](), list[Job](), list[OnRejection]()

@@ -84,6 +84,7 @@ def release_of_cluster(base: Foundation, preemption: PreemptionTask | None = Non
 
     def synced(run: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
         async def begin() -> None:
+            # Before the policies are listed, every gated pod looks like an orphan.
             await base.reflectors.wait_until_synced()
             await run()
 

@@ -122,6 +122,7 @@ class Replay:
         self._given = settings
         self._redactor = redactor
         self._redacted = False
+        # Replaced when the first part begins.
         self._index, self._verb = _parts(settings or Settings())
 
     def run(self, lines: Iterable[bytes]) -> None:
@@ -205,6 +206,7 @@ class Replay:
         match question.verb:
             case "filter":
                 # The recording does not have which nodes were seldom offered. So among equals the recorded node is chosen.
+                # -1 is no node: it stands for a recorded node that the index does not have.
                 self._verb.offered = _AsRecorded({view.known.get(name, -1) for name in question.answer.passed})
                 decision = self._verb.decide(args_of(question, pod), question.seed, question.avoid)
                 return filter_answer(decision.result, decision.plan, redacted=self._redacted)

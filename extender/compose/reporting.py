@@ -34,6 +34,7 @@ def metrics_of(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
     metrics.report(catalogue.QUOTA_FINDINGS, lambda: filter_verb.quotas.counts)
     metrics.report(catalogue.RULE_EVALUATIONS, filter_verb.meter.totals)
     metrics.report(catalogue.CONSTRAINT_FIELDS, lambda: filter_verb.meter.fields)
+    # Processor time: a rule is not charged for the time in which this thread did not run.
     filter_verb.meter.start(time.thread_time, metrics.record_rule)
     return metrics
 

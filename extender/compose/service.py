@@ -180,6 +180,7 @@ def service_of_cluster(
     )
     missed = EventRecorder(base.writer().create_event, clock, EventLimit())
     # 4. The verbs.
+    # One for filter and preempt, so that both share the places of waiting requests.
     pods = _watched_pods(base)
     filter_service = FilterService(
         index,
@@ -273,6 +274,7 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
         index.upsert(obj)
     # No clock runs here, so exclusions are judged once, by the time of day.
     index.domains.step(time.time())
+    # Nothing is read later, so all objects can leave the garbage collection now.
     settle_memory(index, settings)
     settings = without_writes(settings)
     filter_verb = FilterVerb(index.view, settings)

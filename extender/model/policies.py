@@ -211,6 +211,7 @@ class PolicyScope:
 
     def _covers(self, subject: Subject) -> bool:
         selector = self.namespace_selector
+        # Also in a namespaced policy, which selects no namespaces.
         if selector.is_empty:
             return True
         return selector.matches(subject.known_namespace_labels) and not self._lacks_labels(subject)
@@ -455,6 +456,7 @@ class InvalidPolicy:
         """Whether the policy would select the subject, as far as its scope can be read."""
         if self.scope is not None:
             return self.scope.selects(subject)
+        # A scope that cannot be read counts as every pod that the policy could reach.
         return self.key.namespace in ("", subject.namespace)
 
 

@@ -195,6 +195,7 @@ class ReleaseSpec:
         # Without a list of domains each value is a domain by its own name.
         if not self.domains:
             return tuple(sorted(values))
+        # A node with a value that no domain lists is in no domain.
         return tuple(sorted({self._name_of[value] for value in values if value in self._name_of}))
 
     def quota_of(self, name: str) -> dict[str, int]:

@@ -27,6 +27,7 @@ class Duration(float):
     def parse(cls, text: str) -> "Duration":
         """Read Go's form (https://pkg.go.dev/time#ParseDuration) without a sign. Raises ValueError."""
         parts = list(_DURATION_PART.finditer(text))
+        # Go reads a zero without a unit.
         if text == "0":
             return cls(0)
         # The search skips what is no part, so the parts have to make up the whole text: "1x2s" is no duration.
@@ -70,6 +71,7 @@ class ByteSize(int):
 
     def __str__(self) -> str:
         """Exact: a size that is a multiple of no unit is written in bytes."""
+        # The largest unit first: 2 GiB are "2Gi", not "2048Mi".
         for unit in ("Gi", "Mi", "Ki"):
             count, rest = divmod(int(self), _BYTES_PER_UNIT[unit])
             if count and not rest:

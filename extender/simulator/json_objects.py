@@ -79,6 +79,7 @@ def timestamp(offset: float = 0.0) -> str:
     return _formatted(int(time.time() + offset))
 
 
+# Thousands of objects are stamped within one second.
 @lru_cache(maxsize=1_000)
 def _formatted(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -47,6 +47,7 @@ class OtherWork:
 
     def of(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Wraps the work so that the time of its steps counts, without the time between two steps."""
+        # An object, because an async function cannot act before and after each step of an inner coroutine.
         return _Counted(work, self)
 
 

@@ -17,6 +17,7 @@ from extender.model.documents import DocumentError, Section, read_document
 from extender.model.units import Duration
 
 GROUP: Final = "kubescheduler.config.k8s.io"
+# kube-scheduler 1.29 removed the last beta version.
 API_VERSION: Final = f"{GROUP}/v1"
 KIND: Final = "KubeSchedulerConfiguration"
 
@@ -177,6 +178,7 @@ class Extender(Section, frozen=True):
     filter_verb: str = ""
     preempt_verb: str = ""
     prioritize_verb: str = ""
+    # With prioritizeVerb it has to be positive.
     weight: Int64 = 0
     bind_verb: str = ""
     # Named by hand: the rule for names would give enableHttps.

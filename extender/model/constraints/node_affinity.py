@@ -24,6 +24,7 @@ def as_int64(text: str | None) -> int | None:
     match = None if text is None else _INTEGER.fullmatch(text)
     if match is None:
         return None
+    # Leading zeros are gone, so the text has at most 20 characters, however long it was.
     number = int(match[1] + match[2])
     return number if -_INT64 <= number < _INT64 else None
 
@@ -271,6 +272,7 @@ class NodeAffinity:
         return self._also(NodeSelectorTerm((NodeRequirement(key, Operator.IN, values),)))
 
     def _also(self, more: NodeSelectorTerm) -> NodeAffinity:
+        # Terms are alternatives, so each of them gets the clause.
         terms = (more,) if self.terms is None else tuple(term.also(more) for term in self.terms)
         return replace(self, terms=terms)
 
@@ -303,6 +305,7 @@ def _listed(term: NodeSelectorTerm, key: str, clauses: Iterable[NodeRequirement]
     if not term.expressions and not term.fields:
         return frozenset()
     lists = [frozenset(clause.values) for clause in clauses if clause.key == key and clause.operator is Operator.IN]
+    # The clauses of a term hold together, so only common values are left.
     return frozenset.intersection(*lists) if lists else None
 
 

@@ -97,6 +97,7 @@ class LabelSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         """This selector with ``key In [value]`` for each pair added (matchLabelKeys); null stays null."""
         if self.nothing or not pairs:
             return self
+        # Not checked again: the values are labels of a pod, which the API server has validated.
         return selector((*self.requirements, *(Requirement(k, Operator.IN, (v,)) for k, v in pairs.items())))
 
     def __str__(self) -> str:

@@ -126,6 +126,7 @@ SYSTEM_DEFAULTS = (
 
 def topology_weight(size: int) -> float:
     """How much a soft constraint over ``size`` domains weighs: with more domains each one matters more."""
+    # Plus 2, so that the weight of a single domain is above 1.
     return math.log(size + 2)
 
 

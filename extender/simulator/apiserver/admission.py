@@ -174,6 +174,7 @@ class WebhookAdmission:
         except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
             raise _Unanswered(f"{type(error).__name__}: {error}") from None
         response = answer.get("response") if isinstance(answer, dict) else None
+        # The answer to another review, or to none, says nothing about this object.
         if not isinstance(response, dict) or response.get("uid") != review["request"]["uid"]:
             raise _Unanswered("the answer is no response to this review")
         return response

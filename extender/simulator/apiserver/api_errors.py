@@ -62,6 +62,7 @@ def already_exists(kind: ServedKind, name: str) -> ApiError:
 def conflict(kind: ServedKind, name: str, problem: str) -> ApiError:
     """409: a precondition does not hold."""
     message = f'Operation cannot be fulfilled on {kind.qualified} "{name}": {problem}'
+    # AlreadyExists is a 409 too, so clients have to read the reason.
     return ApiError(409, "Conflict", message, details={"name": name, "kind": kind.plural})
 
 

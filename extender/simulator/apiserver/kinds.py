@@ -41,6 +41,7 @@ SERVICES = ServedKind("services", "Service", zero={"spec": {}, "status": {"loadB
 REPLICATION_CONTROLLERS = ServedKind("replicationcontrollers", "ReplicationController", zero=_SPEC_AND_STATUS)
 REPLICA_SETS = ServedKind("replicasets", "ReplicaSet", "apps", zero=_SPEC_AND_STATUS)
 STATEFUL_SETS = ServedKind("statefulsets", "StatefulSet", "apps", zero=_SPEC_AND_STATUS)
+# A real cluster shows the same objects in both groups of events. Here each group has a table of its own.
 CORE_EVENTS = ServedKind("events", "Event", has_status=False)
 EVENTS = ServedKind("events", "Event", "events.k8s.io", has_status=False)
 LEASES = ServedKind("leases", "Lease", "coordination.k8s.io", has_status=False, zero={"spec": {}})

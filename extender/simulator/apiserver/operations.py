@@ -93,6 +93,7 @@ class Operations:
         """Creates an object. Raises ApiError 404 without its namespace, 409 if the name exists, 422 without a name."""
         metadata = obj.setdefault("metadata", {})
         if metadata.get("generateName") and not metadata.get("name"):
+            # The UIDs come from the seed, so generated names are the same in each run.
             metadata["name"] = metadata["generateName"] + self.store.new_uid()[:5]
         if not metadata.get("name"):
             raise api_errors.invalid(f"{kind.kind}: name or generateName is required", field="metadata.name")
@@ -222,6 +223,7 @@ def _raise_invalid(pod: str, errors: Sequence[FieldError]) -> None:
 
 
 def _body(obj: JsonObject) -> JsonObject:
+    # Stored objects lack both, as the items of a list do.
     return {name: value for name, value in obj.items() if name not in {"kind", "apiVersion"}}
 
 
@@ -294,6 +296,7 @@ class PodOperations:
         # A second deletion can only shorten the grace period.
         if not is_terminating(pod) or grace < metadata.get("deletionGracePeriodSeconds", 0):
             if not is_terminating(pod):
+                # The beginning of a deletion counts as a change of the spec, as in Kubernetes.
                 metadata["generation"] = metadata.get("generation", 1) + 1
                 if (condition_of(pod, "DisruptionTarget") or {}).get("status") == "True":
                     self.victims.add(uid_of(pod))

@@ -73,6 +73,7 @@ def _strategic(old: Any, patch: Any, field: str = "") -> Any:
 
 
 def _strategic_list(old: list[JsonObject], patch: list[JsonObject], key: str) -> list[JsonObject]:
+    # One such item, anywhere, replaces the list by the other items.
     if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if item.get("$patch") != "replace"]
     result = list(old)

@@ -138,6 +138,7 @@ def _take_over_updatable(before: dict[str, Any], after: dict[str, Any]) -> None:
             _take_over(old, new, "image")
     for name in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
         _take_over(before, after, name)
+    # A negative period, which old API servers accepted, counts as 1 second.
     if before.get("terminationGracePeriodSeconds", 0) < 0 and after.get("terminationGracePeriodSeconds") == 1:
         _take_over(before, after, "terminationGracePeriodSeconds")
 

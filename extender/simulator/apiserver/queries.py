@@ -211,6 +211,7 @@ def _label_check(part: str) -> Predicate:
         raise api_errors.bad_request(f'unable to parse requirement: "{part}"')
     if operator == "=":
         return lambda obj: labels_of(obj).get(name) == value
+    # An object without the label satisfies `!=`.
     if operator == "!":
         return lambda obj: labels_of(obj).get(name) != value
     if name.startswith("!"):
@@ -382,6 +383,7 @@ class ServedWatch:
         position = table.end if query.version == 0 or query.initial_events else table.position_of(query.version)
         self.is_expired = position is None
         self.position = position or 0
+        # Without initial events a watch may begin at a future version.
         if query.initial_events and query.version > store.version:
             raise api_errors.too_large_version(query.version, store.version)
         self._rows = table.latest() if self.wants_initial else []

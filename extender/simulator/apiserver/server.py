@@ -119,10 +119,12 @@ class ApiServer:
         """Resets all connections."""
         for handler in self._server.connections if self._server is not None else ():
             if handler.transport is not None:
+                # Not closed: the client has to see a reset, as after a crash.
                 handler.transport.abort()
 
     async def _close(self) -> None:
         self._is_stopping = True
+        # First, because the cleanup waits for open requests, and a watch does not end by itself.
         self.cut_watches()
         if self._runner is not None:
             await self._runner.cleanup()

@@ -209,6 +209,7 @@ class Table:
         if event == ADDED:
             insort(self._keys, key)
         else:
+            # The list stays sorted, so a list request sorts nothing.
             del self._keys[bisect_right(self._keys, key) - 1]
 
 

@@ -58,6 +58,8 @@ class DirectedSpread(OracleTopologySpread):
 
     def _completed(self, constraint: JsonObject, pod: JsonObject) -> JsonObject:
         """With the label key of the pod's revision."""
+        # Unchanged in four cases: no directive asks for it; the pod lacks the label of its revision; a null selector,
+        # which selects nothing anyway; the constraint names the key already.
         directive = self._directives.get(constraint["topologyKey"], {})
         owner = next((reference["kind"] for reference in pod["metadata"].get("ownerReferences") or []), "")
         key, selector = _REVISIONS.get(owner), constraint.get("labelSelector")
@@ -161,6 +163,7 @@ def takes_pods(node: JsonObject) -> bool:
     """Whether a node can take any pod, by its conditions, taints and cordon."""
     spec, conditions = node.get("spec") or {}, (node.get("status") or {}).get("conditions") or []
     lost = {f"node.kubernetes.io/{condition}" for condition in _OUT_OF_USE}
+    # PreferNoSchedule keeps no pod away.
     tainted = any(taint["key"] in lost and taint["effect"] != "PreferNoSchedule" for taint in spec.get("taints") or [])
     unready = any(condition["type"] == "Ready" and condition["status"] != "True" for condition in conditions)
     return not (spec.get("unschedulable") or tainted or unready)

@@ -162,6 +162,7 @@ def gang_violations(journal: Journal, shares: Shares | None = None) -> list[Gang
     judge = _Judge(rules, shares)
     for kind, rows in journal.start.items():
         for stored in rows:
+            # Since ever: room that a node has at the start is known to the extender.
             judge.show(kind, stored, None, float("-inf"))
     for entry in journal.judged():
         if isinstance(entry, StoreChange):

@@ -78,6 +78,7 @@ class Journal:
     """The objects at the start, and the entries since."""
 
     def __init__(self, store: Store) -> None:
+        # A table makes a new list after a change and leaves this one as it is, so the start needs no copy.
         self.start: dict[ServedKind, Sequence[Stored]] = {kind: store.table(kind).latest() for kind in WATCHED}
         self.policies = [
             {**stored.read(), "kind": kind.kind} for kind in OWN_POLICY_KINDS for stored in store.table(kind).latest()

@@ -116,6 +116,7 @@ class _Judge:
             counted[entry.uid] = None
             return
         self._waiting[entry.uid] = entry
+        # The extender may not have seen the end of these pods yet.
         ended = {uid for uid, at in self._ended.get(home, {}).items() if at >= since}
         most = len((counted.keys() | ended | self._failed[home].keys()) - {entry.uid})
         if most < min(limits):

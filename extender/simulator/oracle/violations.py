@@ -92,6 +92,7 @@ def violations(
         ):
             continue  # judged in `quotas.py` and `gangs.py`
         if isinstance(entry, StoreChange):
+            # Each change in this list multiplies the states that `check` may have to try.
             if replay.is_relevant(entry):
                 recent.append(entry)
             replay.advance(entry, journal.stalls.without_stalls(entry.change.at))
@@ -188,6 +189,7 @@ class JournalReplay:
 
     def decide(self, decision: JournalDecision) -> None:
         """Counts a pod on the node of the decision. A pod that was deleted meanwhile is never bound and does not count."""
+        # UIDs are never used again, so none is taken out of this set.
         if decision.uid in self._deleted:
             return
         self._decided[decision.uid] = decision

@@ -247,11 +247,13 @@ class FaultInjector(Faults):
         await self._always.before_answer(call)
         self._pause_process(call)
         if not call.is_watch and self._draw(HalfOpen, call):  # a watch becomes half open between its lines
+            # Never set: the wait ends when the connection ends.
             await asyncio.Event().wait()
         if throttle := self._draw(Throttle, call):
             raise api_errors.too_many_requests("too many requests, please try again later", throttle.retry_after)
         if failure := self._draw(Fail, call):
             raise api_errors.ApiError(failure.code, "InternalError", "etcdserver: no leader")
+        # Only pages after the first have this parameter.
         if "continue" in call.query and self._draw(Expire, call):
             raise api_errors.expired(api_errors.CONTINUE_EXPIRED)
         if call.is_watch and self._draw(Expire, call, form="status"):
@@ -296,6 +298,7 @@ class FaultInjector(Faults):
         if not lines:
             return lines
         if self._draw(RepeatEvents, call):
+            # A batch at a time, so that events of two objects come again in their order.
             lines = [*lines, *lines]
         await self._delay(call)
         self._break(call, lines)
@@ -355,6 +358,7 @@ class _Active:
             return False
         if call.target is None or (form.kinds and call.target.kind.plural not in form.kinds):
             return False
+        # A condition without this field applies to every verb.
         return _verb(call) in getattr(form, "verbs", (_verb(call),))
 
 

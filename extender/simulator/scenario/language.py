@@ -395,6 +395,7 @@ def _read_steps(raw: tuple[dict[str, Any], ...], place: str, problems: list[str]
     for number, document in enumerate(raw):
         path = f"{place}[{number}]"
         verbs = [name for name in document if name != "title"]
+        # With two actions their order would be unclear, because a mapping of YAML has none.
         if len(verbs) != 1 or verbs[0] not in ACTIONS:
             problems.append(f"{path}: expected one of {', '.join(ACTIONS)}, got {', '.join(verbs) or 'nothing'}")
             continue

@@ -72,6 +72,7 @@ async def arrive(simulated: SimulatedCluster, step: Arrive) -> None:
     if not namespaces:
         return
     mix = step.mix or {step.template: 1}
+    # All at once, before the first pause: steps that run beside this one draw from the same generator.
     drawn = simulated.rng.choices(list(mix), list(mix.values()), k=draw(step.count, simulated.rng))
     begun = time.monotonic()
     for number, template in enumerate(drawn):
@@ -110,6 +111,7 @@ async def create(simulated: SimulatedCluster, step: Create) -> None:
 async def arrive_groups(simulated: SimulatedCluster, step: ArriveGroups) -> None:
     """Creates groups, one after the other, `rate` of them per second. Raises ValueError if no namespace matches."""
     namespaces = _namespaces(simulated, step.namespaces)
+    # A generator of its own, because the sizes are drawn between pauses, in which other steps draw too.
     begun, rng = time.monotonic(), Random(f"groups {simulated.seed} {step.template} {step.label}")
     for number in range(draw(step.groups, rng) if namespaces else 0):
         if step.rate:
@@ -141,6 +143,7 @@ async def replace_pods(simulated: SimulatedCluster, step: ReplacePods) -> None:
         if not step.keep:
             simulated.api.operations.change(PODS, stored.key, _fail)
         old = stored.read()
+        # Names count on from the last one, because failed pods keep theirs.
         name = _free_name(simulated, namespace_of(old), f"{name_of(old)}-r")
         pod = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata_of_replacement(old, name)}
         pod["spec"] = {"containers": old["spec"]["containers"]}
@@ -191,6 +194,7 @@ def scale_down(simulated: SimulatedCluster, step: ScaleDown) -> None:
         pods.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)
         pods.sort(key=lambda pod: (bool(node_of(pod)), _deletion_cost(pod), -beside[node_of(pod)]))
         for pod in pods[: step.by]:
+            # Before the deletion, which would otherwise bring a replacement.
             simulated.controllers.release(pod)
             simulated.api.pods.delete(Target(PODS, namespace_of(pod), name_of(pod)), {"gracePeriodSeconds": 0})
 
@@ -203,6 +207,7 @@ def add_nodes(simulated: SimulatedCluster, step: NodeGroup) -> None:
     """Adds nodes with the first unused numbers. A name without a number must be unused."""
     taken = simulated.api.store.table(NODES).objects
     is_numbered = "{i}" in step.name
+    # A deleted node leaves its number free, and a new node takes it.
     free = (number for number in count() if not is_numbered or step.name.replace("{i}", str(number)) not in taken)
     for number in islice(free, draw(step.count, simulated.rng)):
         for node in make_nodes(step, 1, number):
@@ -241,6 +246,7 @@ def change_quotas(simulated: SimulatedCluster, step: ChangeQuotas) -> None:
 
 def _cordon(node: JsonObject) -> None:
     """Sets the field, as kubectl does, and the taint, as the node controller does."""
+    # A node that is cordoned twice has one taint.
     _uncordon(node)
     node["spec"]["unschedulable"] = True
     node["spec"]["taints"] = [*(node["spec"].get("taints") or []), dict(_UNSCHEDULABLE_TAINT)]

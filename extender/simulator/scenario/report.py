@@ -179,6 +179,7 @@ def miscounted(simulated: SimulatedCluster) -> Iterator[str]:
     differences: dict[str, list[str]] = {}
     for pod in (stored.read() for stored in simulated.pods()):
         uid = uid_of(pod)
+        # A pod to place is either placed or pending.
         if uid not in to_place or is_finished(pod) or is_terminating(pod) or (uid in placed) != (uid in pending):
             continue
         differences.setdefault("both placed and" if uid in placed else "neither placed nor", []).append(
@@ -190,6 +191,7 @@ def miscounted(simulated: SimulatedCluster) -> Iterator[str]:
 
 def _doubt_of(simulated: SimulatedCluster) -> float:
     """The field `assumedPods.doubt` of the extender's settings, in seconds."""
+    # Read by the extender's own parser, so that its default counts where the scenario sets nothing.
     section = simulated.play.scenario.extender.get("assumedPods") or {}
     return parse_settings({"apiVersion": API_VERSION, "kind": KIND, "assumedPods": section}).assumed_pods.doubt
 

@@ -64,12 +64,14 @@ class Controllers:
             # for the deletion.
             is_due = change.type == DELETED or (kind == "ReplicaSet" and is_terminating(pod))
             if kind and is_due and uid not in self._replaced:
+                # A pod has several changes after this one, up to its deletion.
                 self._replaced.add(uid)
                 self._tasks.add(asyncio.ensure_future(self._create(self._replacement(pod, kind))))
 
     def _replacement(self, pod: JsonObject, kind: str) -> JsonObject:
         name = name_of(pod)
         if kind == "ReplicaSet":
+            # web-1-again-3 is replaced by web-1-again-7: names do not grow with each deletion.
             name = f"{name.partition(_AGAIN)[0]}{_AGAIN}{len(self._replaced)}"
         spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
         metadata = metadata_of_replacement(pod, name) | {"ownerReferences": pod["metadata"]["ownerReferences"]}
@@ -149,6 +151,7 @@ class SimulatedCluster:
         self.controllers = Controllers(self.api.store, self._create)
         self._loops: list[SchedulingLoop] = []
         self._preemptions: list[PostFilter] = []
+        # A sequence of its own, so that a run with more schedulers has the same pods.
         self._chooser = Random(f"schedulers {seed}")
         always = Faults()
         if server.write_delay:

@@ -48,6 +48,7 @@ def make_cluster(
             [name_of(obj) for obj in named["Namespace"]],
             [name_of(obj) for obj in named["Node"]],
         )
+    # At the end: a bound pod gets the zone of its node, and both may come from files.
     nodes_by_name = {name_of(node): node for node in named["Node"]}
     for obj in objects:
         complete_loaded(kind_of(obj), obj)

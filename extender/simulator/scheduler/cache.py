@@ -103,6 +103,7 @@ class SchedulerCache:
         """Counts a pod on the node selected for it, before it is bound."""
         uid = uid_of(pod)
         self.assumed.add(uid)
+        # The pod counts on its node now. As a nominated pod it would count there twice.
         self.nominate(uid, "", Claim({}, 0))
         self._put(uid, node, claim_of(pod))
 
@@ -125,6 +126,7 @@ class SchedulerCache:
     def apply_pod(self, change: ServedChange, pod: JsonObject) -> list[ClusterEvent]:
         """Applies a change of a pod. Returns the event for the queue."""
         uid, node = uid_of(pod), node_of(pod)
+        # kube-scheduler does not watch finished pods, so the end of a pod looks like its deletion.
         if change.type == DELETED or is_finished(pod):
             self.assumed.discard(uid)
             held = self.nominate(uid, "", Claim({}, 0))
@@ -260,6 +262,7 @@ class Fit:
             state.name: sum(term["weight"] for term in terms if matches_term(term["preference"], state.node))
             for state in states
         }
+        # Relative to the best node, which gets 100 points times the weight of the plugin.
         most = max(weights.values(), default=0) or 1
         return {name: 200 * weight / most + 300 * (name not in tainted) for name, weight in weights.items()}
 
@@ -307,6 +310,7 @@ def summary(total: int, rejections: dict[str, NodeRejection]) -> str:
     counts: dict[str, int] = {}
     for rejection in rejections.values():
         counts[rejection.reason] = counts.get(rejection.reason, 0) + 1
+    # FitError sorts them too. So the same rejections have the same message, and the pod's condition does not change.
     parts = sorted(f"{count} {reason}" for reason, count in counts.items())
     text = f"0/{total} nodes are available"
     return f"{text}: {', '.join(parts)}." if parts else f"{text}."

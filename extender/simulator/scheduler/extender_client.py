@@ -80,6 +80,7 @@ class ExtenderClient:
             scale = self.entry.weight * _POINTS
             # The weight is applied here, as in kube-scheduler: an extender does not know its own.
             return {str(entry.get("host", "")): int(entry.get("score", 0)) * scale for entry in entries}
+        # A failed prioritize call costs the preferences of one pod, not the pod.
         except (ExtenderError, TypeError, ValueError):
             return {}
 
@@ -111,6 +112,7 @@ class ExtenderClient:
         return left
 
     def _passed(self, answer: JsonObject, nodes: Sequence[CachedNode]) -> list[CachedNode]:
+        # Names count only for an extender that gets names. Without names its whole nodes count, as in kube-scheduler.
         if self.entry.node_cache_capable and answer.get("nodenames") is not None:
             names = answer["nodenames"]
         elif answer.get("nodes") is not None:

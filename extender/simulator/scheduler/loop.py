@@ -183,6 +183,7 @@ class SchedulingLoop:
             task.cancel()
         results = await asyncio.gather(self._main, *self._background, return_exceptions=True)
         await self._session.close()
+        # The failures first: because of them the loop itself was only cancelled.
         for result in (*self._failures, *results):
             if isinstance(result, Exception):
                 raise result
@@ -203,6 +204,8 @@ class SchedulingLoop:
         try:
             async with asyncio.timeout(within):
                 while self.is_busy or time.monotonic() - self._last_activity < calm:
+                    # Raises the error that ended the loop, in place of waiting for the calm of a loop that does
+                    # nothing.
                     if self._main.done():
                         await self._main
                     await asyncio.sleep(min(calm / 4, 0.05))
@@ -398,6 +401,9 @@ class SchedulingLoop:
             self._failed_bindings.discard(queued.uid)
             self.messages.pop(queued.uid, None)
             return
+        # 1. The call failed and the pod is on no node: the pod counts nowhere and waits for its back-off. The loop is
+        # woken at the end, because no change of the store may follow.
+        # 2. If the API server carries out the binding later, the watch shows it, see `_queue_pod`.
         self._failed_bindings.add(queued.uid)
         self.journal.undone(queued.uid, time.monotonic())
         if queued.uid in self.cache.assumed:
@@ -486,6 +492,7 @@ class PodWriter:
                 "status": "False",
                 "observedGeneration": pod["metadata"].get("generation", 1),
                 "lastProbeTime": None,
+                # It changes with the status, not with the reason.
                 "lastTransitionTime": old.get("lastTransitionTime") if said[0] == "False" else timestamp(),
                 "reason": reason,
                 "message": message,
@@ -493,9 +500,11 @@ class PodWriter:
             status["conditions"] = [condition]
         current = (pod.get("status") or {}).get("nominatedNodeName") or ""
         if nomination is not None and nomination != current:
+            # null removes the field.
             status["nominatedNodeName"] = nomination or None
         if not status:
             return None
+        # The UID is a precondition: a new pod of this name must not get the condition.
         return {"metadata": {"uid": uid_of(pod)}, "status": status}
 
     def _url(self, pod: JsonObject) -> str:

@@ -83,6 +83,7 @@ class PostFilter:
         self._allowed.clear()
         if not self._is_eligible(pod, rejections, nodes):
             return None
+        # Removing pods does not help on a node with an unresolvable rejection.
         potential = [name for name, rejection in rejections.items() if rejection.code == UNSCHEDULABLE]
         candidates = self._candidates(
             pod, [self._cache.nodes[name] for name in potential if name in self._cache.nodes], nodes

@@ -97,6 +97,7 @@ class SchedulingQueue:
             self._sort_in(queued, now)
             return
         before, queued.pod = queued.pod, pod  # also of a pod in backoff, which is scheduled with its newest spec
+        # An update may have removed the last gate.
         if self.gated.pop(uid, None) is not None:
             self._sort_in(queued, now)
         elif uid in self.waiting and self._is_requeued_by(queued, before):
@@ -106,6 +107,7 @@ class SchedulingQueue:
         """Removes a pod that is bound or deleted."""
         self.pods.pop(uid, None)
         self.waiting.pop(uid, None)
+        # Its entries in the heaps stay. `_holds` skips them when they are popped.
         self.gated.pop(uid, None)
         self._place.pop(uid, None)
 

@@ -333,6 +333,7 @@ def pods_within(limits: ConstraintLimits) -> Kind[Pod]:
 
 def policies_within(limits: ConstraintLimits, api_kind: str, group: str) -> Kind[PolicyObject]:
     """A kind of policies. A policy that exceeds the limits, or is invalid otherwise, is kept as invalid."""
+    # PodSchedulingPolicy is served as podschedulingpolicies.
     resource = f"{api_kind.lower()[:-1]}ies"
     # kupid serves a resource of the same name, and reflectors and metrics are told apart by the name.
     name = resource if group == GROUP else f"{resource}.{group}"

@@ -131,7 +131,7 @@ def bytes_of(spec: JsonObject) -> int:
 
 
 def size_of(spec: JsonObject) -> Size:
-    """Both. O(bytes of the fields)."""
+    """The bytes, and the numbers of `counts_of`. O(bytes of the fields)."""
     return counts_of(spec)._replace(pod_bytes=bytes_of(spec))
 
 

@@ -211,6 +211,7 @@ def _directives(spec: JsonObject) -> Directives:
     pairs = spec.get("nodeSelector") or {}
     # Only the node affinity is used, so the namespace for terms of pods does not matter.
     _, (required, preferred) = parse_affinity(affinity, "")
+    # None: the policy requires nothing of nodes. An empty tuple would mean that no node matches.
     required_terms = None if terms is None else normal_form(terms)
     read = _read_directives(spec) | {"scheduler_names": tuple(names)}
     return Directives(

@@ -180,7 +180,7 @@ def _record(declared: Record) -> Check:
 
 
 def _absent(declared: Type) -> Callable[[Problems, str], None]:
-    """What is said of a field that is needed and has no value. The name of something is as wrong as an empty one."""
+    """The error of a required field without a value. A missing name has the error of an empty name."""
     match declared:
         case Text(check=check) if check:
             return lambda found, path: check(found, "", path)

@@ -212,6 +212,8 @@ def _reads(declared: Type) -> Callable[[Any], Any] | None:
     match declared:
         case Text(reads=reads):
             return reads
+        # Records and maps are read by hand: only texts, numbers, flags and lists of texts map to one value of the
+        # model.
         case Many(item=Text(reads=item), reads=reads):
             return reads if item is str else lambda value: reads(map(item, value))
         case WholeNumber() | Flag():
