@@ -48,6 +48,7 @@ def _instances(facts: Facts, scheduler: KubeSchedulerConfiguration) -> Iterator[
     """Several instances of a scheduler without leader election: they place the same pods."""
     if scheduler.leader_election.leader_elect:
         return
+    # The control plane's scheduler has a static pod on each control-plane node; a second one runs beside its extender.
     count = facts.deployment.first_schedulers if _is_first(scheduler) else facts.deployment.schedulers
     severity: Severity = "error" if count > 1 else "info"
     run = (
@@ -65,6 +66,7 @@ def _instances(facts: Facts, scheduler: KubeSchedulerConfiguration) -> Iterator[
 def _lease(facts: Facts, scheduler: KubeSchedulerConfiguration) -> Iterator[Finding]:
     """A second scheduler with the default scheduler's Lease: it stands by for ever."""
     election = scheduler.leader_election
+    # Without a name of its own a second scheduler gets kube-scheduler's default Lease.
     if _is_first(scheduler) or not election.leader_elect or election.lease != SchedulerLeaderElection().lease:
         return
     severity: Severity = "error" if facts.deployment.first_schedulers else "warning"
@@ -82,6 +84,7 @@ def _unserved(facts: Facts, entries: tuple[Extender, ...]) -> Iterator[Finding]:
         why = facts.unserved.get(entry.url_prefix)
         if why is None:
             continue
+        # Another address may be reachable from the scheduler's machine and not from this one.
         is_sure = urlsplit(entry.url_prefix).hostname in _LOCAL
         severity: Severity = "error" if is_sure and not entry.ignorable else "warning"
         effect = (

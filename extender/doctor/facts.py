@@ -80,6 +80,7 @@ def granting(resource: str, verb: str, settings: Settings) -> str:
 
 def manifest_of(resource: str, verb: str, settings: Settings) -> str:
     """The file that grants a verb on a resource, such as ``pods/status``, to a service with these settings."""
+    # Reads are granted cluster-wide by one role; writes by the manifest of the part that writes.
     if verb in {"list", "watch"}:
         is_policy = resource in {*POLICY_RESOURCES, PLACEMENTS, TOPOLOGY_DOMAINS.resource}
         return f"deploy/{'policies/kustomization' if is_policy else 'base/reader'}.yaml"
@@ -105,6 +106,7 @@ def _calls(settings: Settings) -> Iterator[Permission]:
     permissions: dict[tuple[str, str, str, str], Permission] = {}
     for call in API_CALLS:
         what = (call.group, call.resource, call.subresource, call.verb)
+        # Several calls may share a permission: the first reason is shown.
         if what in permissions or not call.is_needed(settings):
             continue
         place = call.place(settings)

@@ -110,6 +110,7 @@ def _urls(facts: PolicyFacts) -> Iterator[Finding]:
 
 def _policies(facts: PolicyFacts) -> Iterator[Finding]:
     invalid = [_invalid(entry.policy) for entry in facts.policies if isinstance(entry.policy, InvalidPolicy)]
+    # Errors first, because only the first few are named.
     yield from _bounded(sorted(invalid, key=_is_no_error), "policies are invalid", _SEE_POLICIES)
     matchless = [entry for entry in facts.policies if isinstance(entry.policy, Policy)]
     yield from _bounded(
@@ -140,6 +141,7 @@ def _invalid(policy: InvalidPolicy) -> Finding:
 
 
 def _selects_nothing(entry: PolicyInUse) -> bool:
+    # `== 0`: None means that no status has been written yet.
     return entry.matched == 0 or _absent_selector(entry.policy) != ""
 
 
@@ -215,6 +217,7 @@ def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
         "autoscalers do not see the requirements of {}: they add no node for a pod that fits a node by its own fields alone, "
         "and for other pods they may add a node that does not help"
     )
+    # What admission writes into a pod is part of the pod, and an autoscaler simulates with it.
     hidden = [policy for policy in policies if not policy.acts(Moment.ADMISSION) and _requires(policy)]
     yield from _not_seen(hidden, problem, "write it into new pods by when: [Admission, Scheduling]")
 

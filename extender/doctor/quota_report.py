@@ -104,6 +104,7 @@ class _Cluster:
 
     def domain(self, key: str, node: str) -> set[str]:
         """The nodes in the same domain as a node; empty if the node lacks the key. O(nodes) once for each key."""
+        # Many terms share a few topology keys, so the nodes of a key are grouped once.
         by_value = self.domains.get(key)
         if by_value is None:
             by_value = self.domains[key] = defaultdict(set)
@@ -175,6 +176,7 @@ def _rows(pods: Sequence[Pod], cluster: _Cluster) -> Iterator[PodsInScope]:
             for name in reached(term, first.namespace, cluster.namespaces)
         }
         nodes = _closed_nodes(same, cluster)
+        # Pods that are placed nowhere close nothing yet.
         closed_to = tuple(sorted(closing)) if nodes else ()
         yield PodsInScope(first.namespace, first.name, placed, len(same) - placed, terms, len(nodes), closed_to)
 
@@ -220,6 +222,7 @@ def _quota(quota: PodQuota, pods: Sequence[Pod]) -> QuotaFound:
     elif not limits_pods(quota):
         problem = "limits no number of pods: any number of small ones passes"
     elif charged < len(pods):
+        # A second scope such as NotTerminating leaves pods out, and the API server still counts them as covered.
         problem = f"charges {charged} of {counted(len(pods), 'pod')}: its other scopes do not match the rest, and limitedResources of the API server counts these as covered"
     return QuotaFound(quota.key, limit, charged, len(pods), problem)
 

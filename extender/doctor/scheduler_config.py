@@ -216,6 +216,7 @@ def _connection(entry: Extender) -> Iterator[Finding]:
         yield _warning(problem, "write https:// in urlPrefix, or remove enableHTTPS")
     if not secure and address.hostname and address.hostname not in _LOCAL:
         yield _warning(f"requests go to {address.hostname} in plain HTTP", "set server.tls (`extender certs`)")
+    # The static pod of kube-scheduler has hostNetwork and dnsPolicy ClusterFirst, which then means the DNS of its node.
     if address.hostname and ".svc" in f"{address.hostname}.":
         problem = f"only cluster DNS resolves {address.hostname}, and a scheduler on the host network does not use it"
         yield _info(problem, "use the Service's clusterIP for such a scheduler")
@@ -386,6 +387,8 @@ def _sampling(config: KubeSchedulerConfiguration, settings: Settings, nodes: int
         return
     own = {f"profile {profile.name}: ": profile.percentage_of_nodes_to_score or 0 for profile in config.profiles}
     for whose, given in {"": share, **own}.items():
+        # Both sides are 100 times a number of nodes. A sample is too large above 1,000 nodes, and above the sample that
+        # kube-scheduler takes by itself.
         if given * nodes > _ALL * max(_LARGE, _adaptive(nodes)):
             problem = f"{whose}percentageOfNodesToScore is {given}: the scheduler filters {given * nodes // _ALL} of {nodes} nodes for each pod"
             remedy = f"set {SAMPLED_PERCENTAGE}" if is_offload else "remove it"

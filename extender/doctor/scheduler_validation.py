@@ -141,6 +141,7 @@ def _profiles(profiles: Sequence[Profile]) -> Iterator[Finding]:
     for number, profile in enumerate(profiles):
         path = f"profiles[{number}]"
         name = profile.scheduler_name
+        # An absent name is default-scheduler only in a single profile. An empty name is never defaulted.
         if name == "" or (name is None and len(profiles) > 1):
             yield _fault(f"{path}.schedulerName", "is missing", "give each of several profiles a name of its own")
         elif profile.name in seen:
@@ -150,6 +151,7 @@ def _profiles(profiles: Sequence[Profile]) -> Iterator[Finding]:
         yield from _percentage(f"{path}.", profile.percentage_of_nodes_to_score)
         yield from _plugins(f"{path}.plugins", profile)
         yield from _plugin_config(f"{path}.pluginConfig", profile)
+        # All profiles share one scheduling queue, so they must sort it alike.
         first = profiles[0].plugins.queue_sort
         if profile.plugins.queue_sort != first:
             problem = "differs from profiles[0]"
@@ -232,6 +234,7 @@ def _default_preemption(path: str, given: DefaultPreemptionArgs | None) -> Itera
         yield _fault(f"{path}.minCandidateNodesPercentage", f"is {share}", "set 0 to 100")
     if number < 0:
         yield _fault(f"{path}.minCandidateNodesAbsolute", f"is {number}", "set 0 or more")
+    # Together they would make the dry run look at no node.
     if share == number == 0:
         problem = "is 0, and so is minCandidateNodesAbsolute"
         yield _fault(f"{path}.minCandidateNodesPercentage", problem, "set one of them")
@@ -386,6 +389,7 @@ def _extenders(extenders: Sequence[Extender]) -> Iterator[Finding]:
         if entry.prioritize_verb and entry.weight <= 0:
             problem = f"is {entry.weight or '0 or missing'}, and prioritizeVerb is set"
             yield _fault(f"{path}.weight", problem, "set 1")
+        # client-go refuses a CA beside InsecureSkipVerify.
         if tls.insecure and tls.has_ca:
             yield _fault(f"{path}.tlsConfig.insecure", "is set beside a CA", "remove it")
         if any(data and _PEM not in data for data in (tls.ca_data, tls.cert_data, tls.key_data)):
@@ -417,5 +421,6 @@ def _ignored_resources(config: KubeSchedulerConfiguration) -> Iterator[Finding]:
 
 def _is_extended(name: str) -> bool:
     """Whether the name is an extended resource: outside of the domains of Kubernetes, and usable in a quota."""
+    # As IsExtendedResourceName: such names belong to Kubernetes, and `requests.` to the names of quotas.
     is_native = "/" not in name or "kubernetes.io/" in name or name.startswith(_OF_QUOTAS)
     return is_label_key(name) and not is_native and is_label_key(f"{_OF_QUOTAS}{name}")

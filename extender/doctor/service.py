@@ -156,6 +156,7 @@ def _failed_calls(facts: Facts, queue: SchedulerCalls) -> Iterator[Finding]:
     # A scheduler that runs tries a new pod at once. A try after the oldest untried pod was created shows that it runs.
     waits = facts.now - queue.untried_since
     if queue.untried and waits > _UNTRIED_SECONDS and queue.tried_at < queue.untried_since:
+        # A usual cause: with --config kube-scheduler ignores --kubeconfig, and the file names another one.
         lost = f"; {queue.lost_kubeconfig} is not on this machine" if queue.lost_kubeconfig else ""
         problem = f"kube-scheduler has not tried {counted(queue.untried, 'pod')}, the oldest for {ago(waits)}: it does not run"
         remedy = f"see its log; with --config it reads only clientConnection.kubeconfig{lost}"
@@ -165,6 +166,7 @@ def _failed_calls(facts: Facts, queue: SchedulerCalls) -> Iterator[Finding]:
 def _fault_in(message: str, facts: Facts) -> Fault | None:
     """The fault of a call, by a scheduler's message. None if the message is about something else."""
     if match := _NO_ANSWER.search(message):
+        # The last part is empty and is in every text, so one always matches.
         fault = next(fault for part, fault in _GO_FAULTS if part in match["why"])
         # In TLS 1.3 the client finishes its handshake before the server rejects its certificate. It only sees that the connection ends.
         if facts.settings.server.tls.client_ca_file and any(ending in match["why"] for ending in _ENDED):
@@ -202,10 +204,12 @@ def _not_called(facts: Facts) -> Finding:
             return Finding("warning", "called", problem, remedy)
         remedy = "create a pod; if the call is still missing, start the scheduler with the output of `extender config generate`"
         return Finding("error", "called", never, remedy)
+    # Pods were placed since the service started, so a scheduler runs, and none of its requests came here.
     if facts.queue.scheduled:
         problem = f"{never}, but {counted(facts.queue.scheduled, 'pod')} {agreeing(facts.queue.scheduled, 'was', 'were')} bound meanwhile: it places pods without the extender"
         remedy = "put the output of `extender config generate` into the scheduler's --config file and restart it"
         return Finding("error", "called", problem, remedy)
+    # An extender is not called for a pod that no node takes by the in-tree plugins.
     if facts.queue.rejected:
         problem = f'{never}: its own plugins reject every node first ("{facts.queue.rejected[0]}")'
         remedy = "remove the cause in the message, such as a taint or missing resources; then the extender is called"
@@ -317,6 +321,7 @@ def _budgets(facts: Facts) -> Iterator[Finding]:
         )
     for sample in facts.series("extender_namespace_budget_used_ratio"):
         namespace, limit = sample.labels["namespace"], sample.labels["limit"]
+        # A namespace with waiting pods has a finding already.
         if sample.value >= _NEARLY_USED and namespace not in waiting:
             problem = f"namespace {namespace} uses {sample.value:.0%} of limits.perNamespace.{limit}"
             yield Finding("info", "budget", problem, remedy)
@@ -334,6 +339,7 @@ def _shadow(facts: Facts) -> Iterator[Finding]:
     of_result = {result: round(facts.total(name, result=result)) for result in RESULTS}
     compared, differ = (sum(of_result[result] for result in results) for results in (COMPARED, DIFFERING))
     problem = f"{counted(compared, 'decision')} compared, {differ} {agreeing(differ, 'differs', 'differ')}"
+    # `differed`: a binding or the pod's condition shows that kube-scheduler has decided otherwise.
     if of_result["differed"]:
         remedy = "do not switch to offload; /debug/shadow lists the last ones, and config/how-to/prove-the-switch.md says how to read it"
         yield Finding("warning", "shadow", problem, remedy)
@@ -375,6 +381,7 @@ def _settings(facts: Facts) -> Iterator[Finding]:
         yield Finding("warning", "assumed", problem, "set it to true; false is for measurements only")
     nodes = facts.total("extender_index_entries", kind="nodes")
     room = server.max_body_bytes / _WHOLE_NODE_BYTES
+    # Only if whole nodes are sent at all: names of 5,000 nodes take 60 kB.
     if facts.total("extender_requests_by_form_total", form="nodes") and nodes > room:
         problem = f"server.maxBodyBytes is enough for about {room:.0f} whole nodes, but the cluster has {nodes:.0f}"
         remedy = "raise it, or set nodeCacheCapable: true in the scheduler's extenders entry"
@@ -383,11 +390,15 @@ def _settings(facts: Facts) -> Iterator[Finding]:
 
 def examine_differences(configured: Settings, running: Settings) -> Iterator[Finding]:
     """One finding for each setting that differs. A setting that differs only because of the mode is part of the mode's finding."""
+    # Some defaults depend on the pod of the service, such as its namespace. The file gets them as if it were read
+    # there.
     theirs, ours = (_paths(settings_document(settings)) for settings in (running, in_pod_of(configured, running)))
     differing = [path for path, value in ours.items() if theirs.get(path) != value and path not in _BY_FLAG]
     followers: set[str] = set()
     if "mode" in differing:
         by_mode = mode_defaults(configured.mode)
+        # Example: the file says offload and the service runs in augment mode. Then each default that depends on the
+        # mode differs too.
         followers = {path for path in differing if path in by_mode and by_mode[path] == ours[path]}
     for path in differing:
         if path in followers:

@@ -41,6 +41,7 @@ def _permissions(facts: Facts) -> Iterator[Finding]:
 
 def _clocks(facts: Facts) -> Iterator[Finding]:
     for whose, ahead in facts.clocks.items():
+        # The Date header has whole seconds, and the answer was under way: a small difference says nothing.
         if abs(ahead) > _SKEW_SECONDS:
             way = "ahead of" if ahead > 0 else "behind"
             problem = f"the clock of {whose} is {abs(ahead):.0f} s {way} this one"
@@ -122,6 +123,7 @@ def unasked_names(facts: Facts, profiles: Collection[str], waiting: Iterable[tup
 
 def examine_schedulers(facts: Facts, profiles: Collection[str] | None = None) -> list[Finding]:
     """All findings. ``profiles``: the profiles in the scheduler's configuration, None if it is not known. O(samples)."""
+    # A standby answers no scheduler, so its counts of schedulers say nothing.
     if facts.samples is None or facts.leader:
         return []
     # With schedulers many several names are fine, and a silent one is suspicious. With one it is the other way round.
@@ -155,6 +157,7 @@ def _several(senders: Collection[str], profiles: Collection[str] | None) -> Iter
 
 def _silent(senders: Collection[str], profiles: Collection[str]) -> Iterator[Finding]:
     """Profiles that have sent no request while others have: they may place pods without the extender."""
+    # With `schedulers: many` each of them must ask, or it gives away room that the others have assumed.
     silent = sorted(set(profiles) - set(senders))
     if senders and silent:
         problem = f"no request came for pods of {_named(silent)} since the service started, but for pods of {_named(sorted(senders))}"

@@ -132,6 +132,7 @@ def _joined(filters: Sequence[PreparedFilter]) -> PreparedFilters:
         if code is Code.SUCCESS:
             kept.append(prepared)
         elif code is not Code.SKIP:
+            # The first such rule alone decides: a later rule may reject every node too, with another reason.
             return PreparedFilters((prepared,))
     return PreparedFilters(tuple(kept)) if kept else NO_FILTERS
 
@@ -160,6 +161,7 @@ def prepare_filters(
 
 def prepare_beside_fit(pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> PreparedFilters:
     """`prepare_filters` without the rule that counts free resources, for a caller that applies node fit too."""
+    # Node fit counts the same room: it would be checked twice.
     parts = [part for part in active(compiled, view) if not part[0].counts_room]
     return prepare(parts, pod, view, frame)
 
@@ -169,6 +171,8 @@ def prepare_beside_fit(pod: Pod, compiled: CompiledConstraints, view: ClusterVie
 
 def lasting_parts(compiled: CompiledConstraints, view: ClusterView) -> Parts:
     """The parts that can be prepared once, because they stay right while pods come and go."""
+    # A dry run spares victims one by one, and checks the pod after each. Preparing all filters each time would take
+    # most of it.
     parts = [(rule, rule.lasting_part(part)) for rule, part in active(compiled, view)]
     return [(rule, part) for rule, part in parts if part is not None and rule.is_active(part, view)]
 
@@ -255,6 +259,7 @@ def dependencies(pod: Pod, compiled: CompiledConstraints, view: ClusterView) -> 
     Consists of the serial number of the constraints, a sum of versions that only grow, and what rules read of the pod
     beside its signature. Every cache of filter and preemption results compares it, and so does the requeue.
     """
+    # Inactive rules too: a change may make one active, and then an old result must not be taken.
     version = view.dependency_version(compiled) + sum([rule.version(compiled, view) for rule in RULES])
     return compiled.serial, version, tuple([rule.pod_key(pod, view) for rule in RULES])
 
@@ -326,6 +331,7 @@ def points(
         scores = [score.normalized() for score in prepare_scores(compiled, view, frame, nodes, rules)]
     if not scores:
         return Points()
+    # Each rule is normalized to 0–100 before the sum, as NormalizeScore of each plugin runs before its weight.
     totals = [PLUGIN_WEIGHT * total for total in map(sum, zip(*scores, strict=True))]
     return Points(dict(zip(nodes, totals, strict=True)), PLUGIN_WEIGHT * MAX_SCORE * len(scores))
 

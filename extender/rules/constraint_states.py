@@ -79,6 +79,8 @@ def _ranked(
     passing = [domain for domain in counted if verdicts[held[domain]]]
     yield
     empty = sorted(domains.difference(held))
+    # Empty domains reject where a domain needs a pod, as for required affinity. Then they stand with the rejecting
+    # ones.
     return rejecting + passing + empty if passes(0) else rejecting + empty + passing
 
 

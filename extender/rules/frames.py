@@ -43,6 +43,7 @@ class Frame(ABC):
         return self._with(_Undetermined(view, is_best=True))
 
     def _with(self, undetermined: _Undetermined) -> Self:
+        # A copy, because a frame may be in use for both cases at once (`verbs/shadow.py`).
         frame = copy(self)
         frame.undetermined = undetermined
         return frame
@@ -98,6 +99,7 @@ class Frame(ABC):
         # has 0.
         if counts is group.counts and eligible == group.domains:
             return group.least()
+        # The shortest proof of a domain without a pod: fewer counts than domains.
         return 0 if len(counts) < eligible else min(counts.values(), default=0)
 
     def may_count(self, group: GroupView) -> bool:
@@ -128,6 +130,8 @@ class _Undetermined:
         bounds = self._known.get(id(group))
         if bounds is None:
             expected = self._view.expected(group)
+            # Example: zone-a has 2 pods. One undetermined pod may only land in zone-a, another in zone-a or zone-b.
+            # Then zone-a has 3 to 4 pods, and zone-b 0 to 1.
             least = _sum(group.counts, expected.sure)
             bounds = self._known[id(group)] = (least, _sum(least, expected.possible))
         return bounds
@@ -161,6 +165,7 @@ class IndexFrame(Frame):
 
     def is_covered_by(self, group: GroupView) -> bool:
         """Whether every node has the key and every domain has a counted pod. O(1)."""
+        # A node that lacks the key is in no domain, so anti-affinity cannot reject it.
         return len(group.counts) == len(group.key.nodes_in) and not group.key.lacking
 
 
@@ -194,6 +199,8 @@ class RequestFrame(Frame):
         value = key.value_on(node)
         if value is None:
             return 0
+        # Negative numbers: they are in no table of counts, and two nodes of one unknown domain still have equal
+        # numbers.
         return key.number_of.get(value) or unknown.setdefault(value, -1 - len(unknown))
 
     def brought(self, key: KeyView, domain: str) -> Iterable[Node]:
@@ -231,6 +238,7 @@ class ChangedNodeFrame(RequestFrame):
 
     def satisfying(self, group: GroupView) -> Mapping[int, int]:
         """The counts after the change."""
+        # The domain of the node decides where its pods count. Pods on other nodes are not touched by the change.
         old, new = group.domain_of[self._number], self._new_domain(group)
         view = self._view
         if old == new or not (

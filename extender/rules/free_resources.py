@@ -76,6 +76,8 @@ class NodeTrial(FreeResources):
 
         O(the smaller of its resources and the requested ones).
         """
+        # A tenant may request thousands of resource names in a pod. Only names that the incoming pod requests can
+        # matter.
         if len(pod.requests) <= len(self.requests):
             FreeResources.count(self, pod, sign)
         else:
@@ -94,6 +96,7 @@ def free_resources_on(view: ClusterView, number: NodeNumber, node: Node, others:
     Terminating pods still hold their resources.
     """
     slots, ports = node.allocatable.get(PODS, 0) - len(view.pods_on(number)), view.ports_on(number)
+    # Copies: the trial changes them, and the node and its ports belong to the index.
     free = FreeResources(dict(node.allocatable), slots, ports.beside())
     for name, amount in view.requested(number).items():
         free.free[name] = free.free.get(name, 0) - amount
@@ -154,6 +157,7 @@ def claims_on(node: str, pod: Pod, view: ClusterView, nominated: Iterable[Pod] |
     may_come = None if room is None else room.claims.get(node)
     if not may_come:
         return nominated_pods
+    # By UID: a pod may be nominated to the node and assumed there, and counts once.
     claims = {claim.uid: claim for claim in (*nominated_pods, *may_come.values())}
     claims.pop(pod.uid, None)
     return claims.values()
@@ -165,7 +169,8 @@ _NODE_FIT = "NodeFit"
 def static_rejection(pod: Pod, node: Node) -> Rejection | None:
     """What keeps the pod off the node even if all pods leave it; None if nothing does. O(taints + terms)."""
     signature = pod.signature
-    # In kube-scheduler's order: NodeUnschedulable, TaintToleration, NodeAffinity.
+    # In kube-scheduler's order: NodeUnschedulable, TaintToleration, NodeAffinity. A cordon is tolerated like the taint
+    # node.kubernetes.io/unschedulable, even if the node does not have that taint yet. DaemonSet pods tolerate it.
     if node.unschedulable and not any(toleration.tolerates(CORDON) for toleration in signature.tolerations):
         return _CORDONED
     if node.taints and (taint := first_untolerated(node.taints, signature.tolerations)) is not None:
@@ -183,6 +188,7 @@ def room_rejection(rule: str, requests: Resources, wanted: UsedPorts, free: Free
     """Why a node has no room: a resource with the requested and free amounts, or a host port; else None."""
     short = free.shortage(requests)
     if short:
+        # `pods` is not among the requests: each pod takes one.
         count, limit = (1, free.slots) if short == PODS else (requests[short], free.free.get(short, 0))
         return Rejection(rule, Reason.NO_ROOM, count=count, limit=limit, blamed=(short,))
     taken = free.ports.conflict(wanted)

@@ -106,6 +106,7 @@ class OwnTerms(Counted):
         affinity = (
             counts.pods(required, *dict.fromkeys(term.topology_key for term in wanted.required)) if required else ()
         )
+        # Equal terms reject alike, so each is checked once. Preferred terms are not joined: equal ones add up.
         anti = tuple(dict.fromkeys(term for term in wanted.required_anti if counts.is_carried(term.topology_key)))
         filtering = (*wanted.required, *wanted.required_anti)
         preferences = [(preference.weight, preference.term) for preference in wanted.preferred]
@@ -166,6 +167,8 @@ class TermsOfOthers(Counted):
         if not groups:
             return None
         anti = tuple([group for group in groups if group.role is TermRole.REQUIRED_ANTI])
+        # ignorePreferredTermsOfExistingPods: the plugin then scores nothing for a pod without preferred terms of its
+        # own.
         if not rule.enabled or (
             rule.ignore_preferred_terms_of_existing_pods and not signature.affinity.has_preferences
         ):
@@ -259,6 +262,7 @@ class AffinityFilter(ClauseFilter, frozen=True, gc=False):
 
     def passing(self, nodes: Sequence[int]) -> Sequence[int]:
         """The positions that pass. Many conditions of anti-affinity are joined first. O(nodes × conditions)."""
+        # Joining pays only for many conditions. It loses which of them rejects, and `passing` need not know that.
         if len(self.clauses) <= MANY:
             return ClauseFilter.passing(self, nodes)
         against = []
@@ -278,6 +282,7 @@ def _full(own: OwnTerms, others: TermsOfOthers, frame: Frame) -> Rejection | Non
     The reason must be the reason of the first condition that rejects. So existing pods' terms may decide only if the
     pod's own terms count no pod.
     """
+    # Required affinity comes first in the plugin, and may reject some nodes for its own reason.
     if own.affinity:
         return None
     if any(map(frame.is_covered_by, own.anti)):
@@ -369,6 +374,7 @@ class AffinityScore(PreparedScore):
     def normalized(self) -> list[int]:
         """Scaled to 0–100 between the least and the greatest. Divided, multiplied by 100 and truncated, in doubles."""
         raw = self.raw()
+        # Scores may be negative, because preferred anti-affinity subtracts. The least is 0 points, whatever its sign.
         least, most = min(raw, default=0), max(raw, default=0)
         if least == most:
             return [0] * len(raw)
@@ -427,6 +433,7 @@ class InterPodAffinity(Rule):
         own, others = own_terms(compiled), terms_of_others(compiled)
         if own.errors:
             return VerdictOnPod(Rejection(_NAME, Reason.MALFORMED_POD, f"parsing pod: {own.error}"))
+        # Terms whose pods are on no node close no domain.
         inverse = [group for group in others.anti if frame.may_count(group)]
         # Own anti-affinity over a key that no node has has no group. The plugin does not skip the check, and lets nodes
         # pass.
@@ -498,6 +505,7 @@ class InterPodAffinity(Rule):
 
     def lasting_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
         """Anti-affinity in both directions, because each node is checked against the current counts."""
+        # Each of these clauses looks up one count of the node's domain, and that count follows the trial.
         return compiled.put(replace(own_terms(compiled), affinity=()))
 
     def recounted_part(self, compiled: CompiledConstraints) -> CompiledConstraints | None:
@@ -512,6 +520,7 @@ class InterPodAffinity(Rule):
             for group in (*own_terms(compiled).anti, *terms_of_others(compiled).anti)
             if group.key.of_node[node] in group.counts
         ]
+        # By key: terms over one key reject the node for one domain, whose nodes are the same.
         keys = {group.key for group in rejecting}
         nodes = set[NodeNumber]().union(*(key.nodes_in.get(key.of_node[node], ()) for key in keys))
         return nodes - {node}

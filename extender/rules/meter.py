@@ -102,6 +102,7 @@ class TimedFilter(PreparedFilter):
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """As the filter, at once."""
         with self._watch.inside(self._rule, self._point):
+            # All at once: between two items of a generator the caller's time would count for the rule.
             rejected = list(self._inner.rejected(nodes))
         yield from rejected
 

@@ -90,5 +90,6 @@ class NodeFit(Rule):
         if there is None:
             return None
         free = free_resources_on(view, node, there, claims_on(there.name, pod, view, others))
+        # A taint or a label does not change when pods leave, so it is looked up once for the whole trial.
         can_pass = static_rejection(pod, there) is None
         return NodeTrial(free.free, free.slots, free.ports, pod.requests, UsedPorts(pod.host_ports), can_pass)

@@ -87,6 +87,7 @@ class PolicyScore(PreparedScore):
     def normalized(self) -> list[int]:
         """In proportion to the greatest sum."""
         most = max(self.weights, default=0)
+        # As DefaultNormalizeScore of kube-scheduler: whole numbers, rounded down.
         return [MAX_SCORE * weight // most if most else 0 for weight in self.weights]
 
 

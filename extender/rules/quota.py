@@ -86,10 +86,13 @@ def _over_quotas(pod: Pod, view: ClusterView) -> Iterator[QuotaExcess]:
     for use in uses:
         for name, amount in charges(use.quota.hard, pod):
             most, used = use.quota.hard[name], use.used.get(name, 0)
+            # As the quota evaluator: the pod's own amount is not part of `used` (`QuotasView.uses`).
             if used + amount > most:
                 text = f"namespace {namespace}: quota {use.quota.name} ({CROSS_NAMESPACE_SCOPE}) limits {name} to {most}, {used} used, {amount} requested"
                 yield QuotaExcess(QUOTA, enforces, text, used, most, (use.quota.key,))
                 break
+    # limitedResources of the API server, but by the stricter meaning of "covers": the quota must limit the number of
+    # pods.
     if not any(limits_pods(use.quota) for use in uses) and view.quotas.denies_uncovered(namespace):
         yield QuotaExcess(UNCOVERED, enforces, _uncovered(namespace, uses), blamed=("quota.default",))
 
@@ -151,6 +154,7 @@ class CrossNamespaceQuota(Rule):
         self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, _frame: Frame
     ) -> VerdictOnPod:
         """Rejects every node for the first limit that is enforced."""
+        # A limit in mode Audit is counted and reported elsewhere, and rejects nothing.
         first = next((excess for excess in findings(pod, view) if excess.enforces), None)
         if first is None:
             return VerdictOnPod(None)
@@ -177,7 +181,8 @@ class CrossNamespaceQuota(Rule):
         if quotas.concerns(pod.signature):
             for quota, used in quotas.uses(pod):
                 hard = quota.hard
-                # The number of further pods is the smallest over the limits of the quota.
+                # The number of further pods is the smallest over the limits of the quota. No amount is 0, because
+                # `charges` leaves out limits that the pod does not use up.
                 places = [(hard[name] - used.get(name, 0)) // amount for name, amount in charges(hard, pod)]
                 if places:
                     yield quota.key, max(min(places), 0)

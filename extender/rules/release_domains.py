@@ -86,6 +86,7 @@ class HeldToDomains(PreparedFilter):
         needs = release.needs_of(self.pod.requests)
         for resource, most in release.quota_of(name).items():
             more = needs.get(resource, 0)
+            # `more and`: a pod that requests no GPU is not rejected because the GPU quota is used up.
             if more and used.get(resource, 0) + more > most:
                 count, limit = used.get(resource, 0), most - more
                 blamed = (resource, policy)
@@ -117,6 +118,7 @@ def _is_narrowed(pod: Pod, record: ReleaseRecord) -> bool:
     if record.level is None:
         return True
     values = pod.signature.node_affinity.values_of(record.level.key)
+    # None: the pod may go anywhere. A wider set than recorded is not narrowed either.
     return values is not None and values <= record.level.admitted
 
 

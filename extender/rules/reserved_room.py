@@ -52,9 +52,11 @@ def _claims_on(node: str, pod: Pod, view: ClusterView, undetermined: Mapping[str
     claims = {claim.uid: claim for claim in conflicting_nominated_pods(pod, node, view)}
     claims |= undetermined
     claims |= view.reserved.by_node.get(node, {})
+    # The pod's own slot is room for the pod itself.
     claims.pop(pod.uid, None)
     number = view.known.get(node)
     for uid in () if number is None else claims.keys() & view.pods_on(number).keys():
+        # A pod that is on the node already is part of the node's requested resources.
         del claims[uid]
     return claims
 
@@ -112,12 +114,15 @@ class ReservedRoomFilter(PreparedFilter):
         equal = {uid for uid in claims.keys() & self.siblings if reserved.are_alike(self.pod.uid, uid)}
         others = [claim for uid, claim in claims.items() if uid not in equal]
         if others:
+            # Such a sibling may take the room that is left beside the others, so the pod needs room beside it too.
             others += [claims[uid] for uid in equal & self.undetermined.get(there.name, _NONE).keys()]
         if free_beside(there, others, view, requested_there(self.pod.requests, there)).shortage(self.pod.requests):
             return False
         slots = equal & reserved.by_node.get(there.name, _NONE).keys()
         number = view.known.get(self.own)
         node = None if number is None else view.node(number)
+        # No exchange is needed in its own slot. Without a sibling's slot here the room was free beside all claims of
+        # others.
         if there.name == self.own or not slots or node is None:
             return True
         return any(static_rejection(claims[uid], node) is None for uid in slots)

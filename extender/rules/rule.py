@@ -73,6 +73,7 @@ class PreparedFilter:
     def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
         """The positions that do not pass, by reason. O(nodes × conditions)."""
         positions: dict[Reason, list[int]] = {}
+        # Most nodes pass, and `passing` checks many at once. Reasons are looked up for the rest only.
         passing = set(self.passing(nodes))
         for node in nodes:
             if node not in passing and (reason := self.reason(node)) is not None:
@@ -389,9 +390,11 @@ def blamed_pods(group: GroupView, domain: int, view: ClusterView) -> tuple[str, 
     """
     names: list[str] = []
     groups, known = frozenset((group,)), dict[tuple[PodSignature, bool], bool]()
+    # Sorted, so that all replicas and replays name equal pods.
     for node in sorted(group.key.nodes_in.get(domain, ())):
         for pod in view.pods_on(node).values() if group.domain_of[node] else ():
             kind = (pod.signature, pod.terminating)
+            # Pods of one signature are counted alike, so the groups are looked up once for each kind.
             is_counted = known.get(kind)
             if is_counted is None:
                 is_counted = known[kind] = view.is_counted(pod, groups)

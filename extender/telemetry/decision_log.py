@@ -79,11 +79,13 @@ class DecisionLog:
         error: str = "",
     ) -> None:
         """Records an answer about the pod of this namespace, name and UID. O(1), amortised."""
+        # Only names and texts are kept, so that no request and no object of the index is held alive.
         such_as, few = tuple(passed[:_NAMED]), tuple(sorted(reasons)) if reasons else ()
         made = LoggedDecision(time, verb, *pod, nodes, len(passed), such_as, few, error[:_LONGEST_TEXT])
         self._held.append(made)
         self.number += 1
         self.bytes += made.size
+        # By bytes, not by number: texts of errors and names are written by tenants.
         while self.bytes > self._most_bytes:
             self.bytes -= self._held.popleft().size
 
@@ -98,6 +100,7 @@ class DecisionLog:
 
     def after(self, number: int, most: int) -> list[LoggedDecision]:
         """Up to ``most`` decisions after the one of this number, the oldest first. O(decisions after it)."""
+        # Older decisions may have made room already: what is kept is returned.
         newer = min(self.number - number, len(self._held))
         found = list(islice(reversed(self._held), newer))
         found.reverse()

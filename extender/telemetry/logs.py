@@ -35,6 +35,8 @@ def configure(level: Level, form: Literal["text", "json"], stream: TextIO = sys.
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
+    # Only handlers of an earlier `configure`: others belong to the program that embeds the service, or to a test
+    # runner.
     for old in [held for held in root.handlers if isinstance(held.formatter, JsonFormatter | TextFormatter)]:
         root.removeHandler(old)
     root.addHandler(handler)
@@ -107,6 +109,7 @@ def printable(text: str) -> str:
     These are control characters of both sets (an ANSI sequence begins with one), line and paragraph separators,
     bidirectional controls and lone surrogates. Text without them is returned unchanged.
     """
+    # Nearly every text ends here: one call in native code.
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(ord(char)) for char in text)
@@ -116,6 +119,7 @@ def _escape(code: int) -> str:
     """JSON's escape, which is a pair of surrogates above 16 bits."""
     if code <= _LAST_SHORT:
         return f"\\u{code:04x}"
+    # UTF-16: 0x10000 is subtracted, and the 20 bits that remain are split into two halves.
     high, low = divmod(code - _LAST_SHORT - 1, 0x400)
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
 
@@ -158,6 +162,7 @@ class RepeatedWarnings:
 
     def warn(self, kind: Hashable, **fields: object) -> None:
         """Logs or counts one occurrence of a kind."""
+        # None is the kind that all further kinds share.
         if kind not in self._kinds and len(self._kinds) >= self._most:
             kind = None
         self._kinds.setdefault(kind, self._new()).warn(**fields)

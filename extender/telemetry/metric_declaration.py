@@ -50,6 +50,7 @@ class MetricDeclaration:
     @property
     def labels(self) -> tuple[str, ...]:
         """Their names."""
+        # Example: extender_requests_total{verb, code} has the labels verb and code.
         inner = self.series.partition("{")[2].removesuffix("}")
         return tuple(inner.split(", ")) if inner else ()
 

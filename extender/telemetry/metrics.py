@@ -70,6 +70,7 @@ class AdmissionMetrics:
 
     def record_review(self, webhook: str, kind: str, result: str, seconds: float) -> None:
         """Records an answered review."""
+        # A custom resource may have any kind, and each value of a label is a series for ever.
         self._reviews[webhook, kind if kind in KINDS else "other", result] += 1
         self._durations[webhook].observe(seconds)
 
@@ -153,6 +154,7 @@ class ReleaseMetrics:
 
 def _distributions(declaration: MetricDeclaration, labels: tuple[str, ...] = ()) -> defaultdict[str, Distribution]:
     """Histograms by the one label of the metric; each label value gets its series when it is first seen, these ``labels`` at once."""
+    # Labels that are known beforehand get a series at once: rate() needs a value from before the first event.
     made = defaultdict(lambda: Distribution(declaration.buckets))
     for label in labels:
         made[label] = Distribution(declaration.buckets)
@@ -238,9 +240,12 @@ class _Reader(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
+        # A family is made anew for each scrape, because it collects the samples of that scrape.
         family, read = self._family(), self._read()
         for key, value in read.items() if isinstance(read, Mapping) else (((), read),):
+            # A metric with one label has plain strings as keys.
             labels = (key,) if isinstance(key, str) else key
+            # The client library pairs names and values without a check: a missing value would drop its label.
             if len(labels) != len(self._metric.labels):
                 raise ValueError(f"{self._metric.series}: got {labels}")
             _add(family, labels, value)

@@ -35,6 +35,7 @@ class Distribution:
 
     def observe(self, value: float) -> None:
         """Counts a value. O(log buckets)."""
+        # `bisect_left`: Prometheus' `le` includes the bound.
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
@@ -90,6 +91,7 @@ class RecentAnswers:
 
     def _slot(self) -> _Slot:
         number = int(self._now() / _SLOT_SECONDS)
+        # The slot of a minute ago is used again: its number shows that its counts are old.
         found = self._slots[number % _SLOTS]
         if found.number != number:
             found.begin(number)
@@ -99,6 +101,7 @@ class RecentAnswers:
         """An answer that took so long. O(1)."""
         slot = self._slot()
         slot.answers += 1
+        # `hi`: answers beyond the last bound count in the last slot of the histogram.
         slot.counts[bisect_left(_BOUNDS, seconds, hi=_LAST)] += 1
 
     def record_error(self) -> None:
@@ -109,6 +112,7 @@ class RecentAnswers:
         """The last minute, or the time since the beginning where that is shorter."""
         now = self._now()
         first = int(now / _SLOT_SECONDS) - _SLOTS + 1
+        # A verb that is not called leaves old slots in place: they are left out by their number.
         slots = [slot for slot in self._slots if slot.number >= first]
         seconds = min(now - first * _SLOT_SECONDS, now - self._begun)
         answers = sum(slot.answers for slot in slots)
@@ -117,6 +121,7 @@ class RecentAnswers:
             verb=verb,
             answers=answers,
             errors=sum(slot.errors for slot in slots),
+            # At least a second, so that a single answer just after the start is no rate of thousands.
             per_second=answers / max(seconds, 1.0),
             p50_milliseconds=_percentile(counts, 0.5 * answers),
             p99_milliseconds=_percentile(counts, 0.99 * answers),
@@ -151,6 +156,7 @@ class VerbMetrics:
     )
 
     def __init__(self) -> None:
+        # 200 from the start: rate() needs a value from before the first answer.
         self.answers = {OK: 0}  # by HTTP status
         self.failures: dict[str, int] = {}  # by reason
         self.last_failures: dict[str, float] = {}  # the same, in Unix seconds
