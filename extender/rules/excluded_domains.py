@@ -36,7 +36,6 @@ from extender.rules.frames import Frame
 from extender.rules.free_resources import static_rejection
 
 _MOST_DOMAINS: Final = 64  # for one kind of pods, with the node that has room
-_FULL: Final = -1
 _NO_DOMAINS: Final[Mapping[str, DomainExclusion]] = {}
 
 
@@ -238,10 +237,14 @@ def why_excluded(exclusion: DomainExclusion) -> str:
 
 
 class Fullness:
-    """Whether a pod fits on no eligible node of a domain. Each domain is looked up when it is needed.
+    """Tells which domains are full for a pod: called with a domain, whether none of its eligible nodes has room.
 
-    A node on which the pod fits is remembered for its domain. A full domain is remembered until room becomes free
-    there: see `index/full_domains.py`. The first look-up of a domain is O(its nodes), a later one O(1).
+    A domain is looked up when it is needed. The first look-up is O(its nodes), a later one O(1), because the index
+    remembers three things (`index/full_domains.py`):
+
+    1. domains that are full, until room becomes free there;
+    2. for other domains the node that had room last: it is tried first;
+    3. nodes without room, for the domains of all topology keys.
     """
 
     __slots__ = ("_frame", "_group", "_known", "_nodes", "_pod", "_signature", "_view")
@@ -251,7 +254,8 @@ class Fullness:
     ) -> None:
         self._pod, self._signature, self._group, self._view, self._frame = pod, signature, group, view, frame
         kind: Hashable = signature.node_affinity, signature.tolerations, frozenset(pod.requests.items())
-        self._nodes = view.domains.full.of(kind)  # nodes without room are the same for each topology key
+        # Nodes without room are the same for each topology key. Domains also depend on which of their nodes are eligible.
+        self._nodes = view.domains.full.of(kind)
         self._known = view.domains.full.of((group.key.key, group.column.inclusion, kind))
         total, version = view.domains.freed_total, view.nodes_version
         if self._known.total != total:
@@ -272,8 +276,8 @@ class Fullness:
         return self._known.left
 
     def __call__(self, domain: int) -> bool:
-        """Whether it fits on no node, nodes in the request included."""
-        return self._lacks_room(domain) and not any(map(self._takes, self._brought(domain)))
+        """Whether the domain is full: neither a node of the index nor a node in the request has room for the pod."""
+        return not self._has_room_in(domain) and not any(map(self._takes, self._brought(domain)))
 
     def least(self, counts: Mapping[int, int], numbers: Container[int]) -> int:
         """The smallest count of a domain of the index that has room and is not in ``numbers``; 0 without such a domain.
@@ -283,32 +287,31 @@ class Fullness:
         least: int | None = None
         for domain in tuple(self._known.left):
             count = counts.get(domain, 0)
-            if (least is None or count < least) and domain not in numbers and not self._lacks_room(domain):
+            if (least is None or count < least) and domain not in numbers and self._has_room_in(domain):
                 if not count:
                     return 0
                 least = count
         return least or 0
 
-    def _lacks_room(self, domain: int) -> bool:
-        known = self._known
+    def _has_room_in(self, domain: int) -> bool:
+        """Whether a node of the index has room for the pod in a domain."""
+        known, crowded = self._known, self._nodes.full
         if domain in known.full:
-            return True
-        # First the node that had room last: mostly it still has.
-        number = known.fitting.get(domain, _FULL)
-        if number != _FULL and self._fits(domain, number):
             return False
-        number, crowded = _FULL, self._nodes.full
-        for node in self._group.key.nodes_in.get(domain, ()):
-            if node not in crowded and self._fits(domain, node):
-                number = node
-                break
-        # Remembered until room becomes free in the domain. Nodes with room are remembered for a few domains only.
-        if number == _FULL:
-            known.fitting.pop(domain, None)
-            self._view.domains.full.add(known, domain)
-        elif len(known.fitting) < _MOST_DOMAINS or domain in known.fitting:
-            known.fitting[domain] = number
-        return number == _FULL
+        # First the node that had room last: mostly it still has.
+        last = known.fitting.get(domain)
+        if last is not None and self._fits(domain, last):
+            return True
+        for number in self._group.key.nodes_in.get(domain, ()):
+            if number not in crowded and self._fits(domain, number):
+                # Remembered for a few domains only: a topology by hostname has thousands.
+                if len(known.fitting) < _MOST_DOMAINS or domain in known.fitting:
+                    known.fitting[domain] = number
+                return True
+        # Full, until room becomes free in the domain.
+        known.fitting.pop(domain, None)
+        self._view.domains.full.add(known, domain)
+        return False
 
     def _fits(self, domain: int, number: NodeNumber) -> bool:
         column = self._group.domain_of
