@@ -246,8 +246,8 @@ def _profiles(settings: Settings, name: str) -> Iterator[str]:
         yield "      multiPoint: # disables a plugin at all extension points"
         yield "        disabled:"
         yield from (f"          - name: {plugin}" for plugin in disabled)
-    # The two disabled plugins give up to 2 × 100 points each. With inTree the extender answers 0 to 400, and kube-
-    # scheduler multiplies that by ten. Ten times the weights of the other plugins keep the proportions.
+    # The two disabled plugins give up to 2 × 100 points each. With inTree the extender answers 0 to 400, which
+    # kube-scheduler multiplies by ten. Ten times the weights of the other plugins keep the proportions.
     if settings.answers.score_scale == "inTree":
         yield "        enabled: # the default weights times ten, as answers.scoreScale is inTree"
         yield from (f"          - {{name: {entry}}}" for entry in _TEN_TIMES)

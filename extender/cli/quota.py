@@ -117,12 +117,9 @@ def run_generate(arguments: argparse.Namespace) -> int:
 def _objects(arguments: argparse.Namespace) -> tuple[str, bytes]:
     if arguments.snapshot:
         return arguments.snapshot, read_listed(arguments.snapshot)
-    return arguments.kubeconfig or "the cluster", read_cluster(
-        # Workloads only show what would come. A user who may not list them still gets the report on pods.
-        cluster_of(arguments),
-        _PATHS,
-        {kind for _, kind in _PATHS} - _NEEDED,
-    )
+    # Workloads only show what would come. A user who may not list them still gets the report on pods.
+    optional = {kind for _, kind in _PATHS} - _NEEDED
+    return arguments.kubeconfig or "the cluster", read_cluster(cluster_of(arguments), _PATHS, optional)
 
 
 _SHOWN: Final = 3

@@ -133,6 +133,7 @@ def _percentile(counts: list[int], wanted: float) -> float:
     passed = 0
     for bound, count in zip(_BOUNDS, counts, strict=False):
         passed += count
+        # `and passed`: without any answer the wanted rank is 0, and the first bound would be returned.
         if passed >= wanted and passed:
             return bound * 1000
     return 0.0

@@ -82,7 +82,6 @@ def _to_be_reached(incoming: Incoming) -> Steps[list[_Candidate]]:
     """
     own, signature = own_terms(incoming.compiled), incoming.pod.signature
     terms = [term for term in signature.affinity.required if term.namespace_selector is not None]
-    # `matches_itself`: the first pod of a group passes without any other pod, so affinity is not what rejects it.
     if not own.affinity or own.matches_itself or not terms:
         return []
     view, looked, wanted_labels = incoming.view, set[tuple[int, str]](), dict[str, dict[str, str]]()
