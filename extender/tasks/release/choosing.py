@@ -27,7 +27,7 @@ from extender.model.release import (
 from extender.model.units import counted
 from extender.settings.policies import Release
 from extender.tasks.fair_queue import RateLimiter
-from extender.tasks.release.groups import GroupMemory, Memories, budget_excess, growth_excess, quota_excess
+from extender.tasks.release.groups import GroupMemory, Memories, budget_excess, growth_excess, quota_excess, read_again
 from extender.tasks.release.waiting import DecisionLines
 from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
@@ -253,6 +253,8 @@ class StepChooser:
             return ""
         if not decision.levels:
             return ""  # the pods are not pinned: the scheduler places each of them anywhere, or lets it wait
+        if not self._need_room(pods):
+            return ""  # all of them were bound or deleted meanwhile
         memory.wait(self._clock.now())
         memory.problem = message_of(proposal)
         await self.keep_released(group, memory, decision)
@@ -364,17 +366,30 @@ class StepChooser:
         node, known = self._index.reserved.node_of(pod.uid), self._index.pods.get(pod.uid)
         return (bool(node) and self._has_node(node)) or (known is not None and bool(known.node))
 
+    def _need_room(self, pods: Sequence[Pod]) -> list[Pod]:
+        """The pods that still exist and have no node yet. O(pods)."""
+        known = ((pod, self._index.pods.get(pod.uid)) for pod in pods)
+        return [pod for pod, now in known if now is not None and not (now.node or now.finished or now.terminating)]
+
     async def _place(self, group: GroupState, memory: GroupMemory, levels: Sequence[Level] | None) -> Proposal:
         """A proposal, made in slices, for one group at a time. It is valid until the caller awaits anything else."""
+        # 1. For a decided domain the group is read here, because pods may be bound or deleted while the group waits for its turn. A
+        #    bound pod would ask for a second place, and a released pod would get no room although the domain has enough.
+        # 2. Without a decided domain deleted pods ask too, because the domain is to hold the pods that replace them.
+        # 3. The proposal is made again if pods of the group were bound or deleted between its slices, or if groups that were
+        #    decided meanwhile have used up the quota.
         async with self._placing.acquire(group.key.namespace):
             begun = self._clock.now()
             taken = self._memories.domains_of_others(group, self._index, begun)
             over, proposal = "", Proposal()
-            for _ in range(_MOST_TRIES):  # the quota is looked at again where others were decided meanwhile
+            for _ in range(_MOST_TRIES):
+                if levels is not None:
+                    group = read_again(group, self._index.gated, self._index.pods)
                 steps = self._propose(group, levels, taken, self._quota(group, memory))
                 proposal = await in_slices(steps, self._clock)
                 over = self._quota(group, memory)(proposal.levels) if proposal.levels else ""
-                if not over:
+                asked = (*group.waiting, *group.released)
+                if not over and (levels is None or len(self._need_room(asked)) == len(asked)):
                     break
         if over:
             proposal = Proposal(rejected=(RejectedDomain(proposal.levels[0], len(group.waiting), excess=over),))

@@ -53,6 +53,23 @@ def group_state(key: GroupKey, gated: GatedGroups, pods: Mapping[str, Pod]) -> G
     )
 
 
+def read_again(group: GroupState, gated: GatedGroups, pods: Mapping[str, Pod]) -> GroupState:
+    """The group as the index has it now, with no pod at the gate or released that it had not before. O(its pods).
+
+    Pods that were bound or deleted since need no room, and bound pods are siblings of the others.
+    """
+    now = group_state(group.key, gated, pods)
+    if now is None:
+        return replace(group, waiting=(), released=())
+    waiting, released = ({pod.uid: pod for pod in part} for part in (now.waiting, now.released))
+    before = (*group.waiting, *group.released)
+    return replace(
+        now,
+        waiting=tuple(waiting[pod.uid] for pod in before if pod.uid in waiting),
+        released=tuple(released[pod.uid] for pod in before if pod.uid in released),
+    )
+
+
 def _others(pod: Pod, gate: str) -> tuple[str, ...]:
     return tuple(other for other in pod.gating.gates if other != gate) if pod.gating is not None else ()
 
@@ -173,6 +190,9 @@ class GroupMemory:
     # When the group began to wait for its present goal: a decision, or room for the remaining pods.
     since: float
     decision: GroupDecision | None = None
+    # A decision whose write was not answered, so it may stand in place of `decision`. Until its write is answered no pod is
+    # released: the next leader would read it, and release the other pods of the group into its domain.
+    unanswered: GroupDecision | None = None
     # The domain that the group has or is being given.
     levels: tuple[Level, ...] | None = None
     # Until then the domain is the group's own although no pod of it runs there. After that other groups may have it.

@@ -153,7 +153,7 @@ class GroupReconciler:
         for reserve in (self._chooser.keep_released, self._chooser.problem_of_room):
             for group in sorted(groups, key=lambda group: bool(group.bound)):
                 if self._clock.now() < end:
-                    await self._resume(group, reserve)
+                    await self._resume(group.key, reserve)
 
     def _give_back_gated(self, groups: Sequence[GroupState]) -> None:
         """Gives back the room of gated pods if a released pod has no room, because released pods get theirs first.
@@ -168,7 +168,7 @@ class GroupReconciler:
             reserved.reserve(key, [slot for slot in reserved.slots_of(key) if slot.pod in released], until)
 
     async def _resume(
-        self, group: GroupState, reserve: Callable[[GroupState, GroupMemory, GroupDecision], Awaitable[object]]
+        self, key: GroupKey, reserve: Callable[[GroupState, GroupMemory, GroupDecision], Awaitable[object]]
     ) -> None:
         """Reserves room again for a group that an earlier leader decided, within `_RESUME_SECONDS`.
 
@@ -176,6 +176,9 @@ class GroupReconciler:
         for them. Groups with bound pods are last: their waiting pods replace others, and may have had no reserved room.
         """
         try:
+            group = self._read(key)  # its pods may have changed while room was reserved for groups before it
+            if group is None:
+                return
             memory = self._known(group)
             if memory.decision is not None:
                 step = next_step(group, memory.decision, ())
@@ -183,7 +186,7 @@ class GroupReconciler:
                 if group.released or group.waiting:
                     await reserve(group, memory, memory.decision)
         except Exception:  # noqa: BLE001 - as in `_work`, where the group is tried again
-            self._failed(group.key)
+            self._failed(key)
 
     # -- what wakes it --------------------------------------------------------------------------------------------------
 
@@ -237,8 +240,9 @@ class GroupReconciler:
             if stored is not None and stored.decision is not None:
                 memory.decision, memory.since = stored.decision, now
                 memory.claimed_until = now + self._writer.claim_left(group.spec, stored.decision)
-        if memory.decision is not None:
-            memory.levels = memory.decision.levels
+        decision = memory.unanswered or memory.decision
+        if decision is not None:
+            memory.levels = decision.levels
         memory.emptied = None
         return memory
 
@@ -247,7 +251,8 @@ class GroupReconciler:
         # 1. Without a decision and with stale watches nothing is chosen: the group comes back when they are current.
         # 2. What earlier steps left open: releases that the watch does not show, records that are missing, reserved room
         #    whose scheduler does not ask.
-        # 3. At most `_MOST_STEPS` in a row. `concerned` has only the pods that the step releases or has released, because the
+        # 3. A decision whose write was not answered is written again before any pod is released.
+        # 4. At most `_MOST_STEPS` in a row. `concerned` has only the pods that the step releases or has released, because the
         #    others must not need room yet.
         memory, step = self._known(group), GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.INCOMPLETE)
         if memory.decision is None and self._is_stale():
@@ -264,7 +269,11 @@ class GroupReconciler:
             if step.pods or memory.decision is not None:
                 out = (pod for pod in group.waiting if pod.uid in memory.sent)
                 concerned = replace(group, waiting=(*step.pods, *out))
-            step = await self._carry_out(concerned, memory, await self._chooser.choose(concerned, memory, step))
+            if memory.unanswered is not None and step.do is not Do.WAIT:
+                step = replace(step, do=Do.DECIDE, levels=memory.unanswered.levels)
+            else:
+                step = await self._chooser.choose(concerned, memory, step)
+            step = await self._carry_out(concerned, memory, step)
             await self._writer.report(group, memory, step)
             current = self._read(group.key)
             if step.do is Do.WAIT or current is None:

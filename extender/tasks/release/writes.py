@@ -19,7 +19,16 @@ from typing import Any, Final, NamedTuple
 from extender.index.claims.reserved import Reservations
 from extender.index.gated import GatedGroups, Placements
 from extender.kube.effects import PodRef
-from extender.kube.errors import FORBIDDEN_SECONDS, Conflict, KubeError, NotFound, Rejected, Throttled, is_forbidden
+from extender.kube.errors import (
+    FORBIDDEN_SECONDS,
+    Conflict,
+    KubeError,
+    NotFound,
+    Rejected,
+    Throttled,
+    is_forbidden,
+    may_be_made,
+)
 from extender.kube.timing import Backoff, BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
 from extender.model.group_placements import MOST_RECORDED, GroupPlacement, PlacementStatus, placement_name
@@ -205,6 +214,8 @@ class PlacementWriter:
     ) -> GroupDecision:
         """Writes a decision; returns the valid one, which may be an earlier one. ``replaces``: the decision to overwrite.
 
+        It is not written twice if an earlier write of it took effect.
+
         ``pods``: the UIDs to record with it; None if its policy counts no domains.
         """
         group = decision.group
@@ -225,8 +236,9 @@ class PlacementWriter:
                 return decision
             stands = placement.decision
             # Only the decision that is to be replaced may be overwritten. Any other decision stays, because pods may
-            # have been released by it.
-            if stands is not None and stands != replaces:
+            # have been released by it. An earlier write of this decision may have taken effect, with other pods.
+            is_written = stands == decision and (pods is None or placement.pods == tuple(pods))
+            if stands is not None and (is_written or stands not in {decision, replaces}):
                 self._written[group] = placement
                 return stands
             body = decision_body(decision, version, owner, placement.pods if pods is None else pods)
@@ -307,23 +319,32 @@ class StepWriter:
         self._come_back = come_back
 
     async def decide(self, group: GroupState, memory: GroupMemory, levels: tuple[Level, ...]) -> GroupStep:
-        """Writes a decision. If that fails, the room is given up. If the write took effect all the same, the next try finds it."""
-        decided = self._utc_now().replace(microsecond=0)  # what the API server keeps
-        decision = GroupDecision(group.key, group.spec.gate, max(group.size, 1), levels, decided)
-        memory.levels, memory.claimed_until = levels, self._clock.now() + self._claim(group.spec, levels)
+        """Writes a decision, or once more the decision whose write was not answered, if it has these levels."""
+        # 1. Without an answer the decision may stand. The group keeps its room and its domain, and `memory.unanswered` has it
+        #    written again. The write is repeated even where a read shows the old decision, because it may still take effect.
+        # 2. After any other failure it does not stand, and the room is given up.
+        # 3. An earlier decision stands that is not the one to be replaced: it is followed.
+        decision = memory.unanswered
+        if decision is None or decision.levels != levels:
+            decided = self._utc_now().replace(microsecond=0)  # what the API server keeps
+            decision = GroupDecision(group.key, group.spec.gate, max(group.size, 1), levels, decided)
+            memory.levels, memory.claimed_until = levels, self._clock.now() + self._claim(group.spec, levels)
         pods = [pod.uid for pod in group.waiting][:MOST_RECORDED] if group.spec.counts_domains else None
         try:
             stands = await self._write_decision(group, memory, decision, pods)
         except LeadershipLost:
             raise
         except KubeError as error:
-            self._reserved.release(group.key)
-            memory.levels, memory.claimed_until = None, 0.0
+            if may_be_made(error):
+                memory.unanswered = decision
+            if memory.unanswered is None:
+                self._reserved.release(group.key)
+                memory.levels, memory.claimed_until = None, 0.0
             memory.wait(self._clock.now())
             return GroupStep(
                 Do.WAIT, GroupPhase.DECIDING, WaitReason.NOT_WRITTEN, f"the decision cannot be written: {error}"
             )
-        memory.decision, memory.levels = stands, stands.levels
+        memory.decision, memory.levels, memory.unanswered = stands, stands.levels, None
         memory.progress(self._clock.now())
         if stands != decision:
             self._reserved.release(group.key)

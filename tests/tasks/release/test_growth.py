@@ -169,3 +169,9 @@ async def test_a_group_that_grows_and_shrinks_stays_in_its_domain_and_within_its
         await play(seed, cases)
     assert cases["beyond its size"] >= 50, cases
     assert cases["waits for room"] >= 3, cases
+
+
+@pytest.mark.parametrize("seed", [550, 645, 1010, 1698])
+async def test_it_stays_there_also_in_these_orders_of_events(seed: int) -> None:
+    """550: the answer to a write is lost that replaced a decision. Others: a pod is bound while a new leader places its group."""
+    await play(seed, Counter())
