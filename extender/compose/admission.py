@@ -195,7 +195,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
         index.gated.charges.uses,
         index.domains,
     )
-    # Without a client CA anyone who reaches the port could put texts into the status of policies.
+    # Without a client CA any client that reaches the port could put texts into the status of policies.
     decide = partial(_decide, verb, turns_of_work(clock), counts, status if policies.webhook.client_ca_file else None)
     service = AdmissionService(decide, readiness, counts, settings.server, policies.webhook)
     service.prepare = partial(_prepare, verb, namespaces)

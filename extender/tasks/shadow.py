@@ -397,7 +397,7 @@ class Shadow:
         if result not in COMPARED:
             return
         blamed = {rejection.rule for rejection in request.rejected.values()} if result in DIFFERING else set()
-        # With a blamed rule all other rules agreed; without one the result is that of every rule.
+        # With a blamed rule all other rules agreed; without one every rule has the result.
         for rule in request.rules:
             self.rules[rule, result if rule in blamed or not blamed else "agreed"] += 1
         if blamed:

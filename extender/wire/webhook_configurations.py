@@ -271,7 +271,7 @@ def _calls(rules: object) -> dict[_Call, str]:
 
 
 def _narrowed_rules(wanted: Sequence[JsonObject], present_rules: object, before: object) -> list[JsonObject]:
-    """The required rules without calls that are missing of those before, and with the scope that a call was given."""
+    """The required rules. Leaves out a call that was required before and is missing now; a call keeps its present scope."""
     # Compared call by call, because a rule is the product of its four lists. If UPDATE of one resource is removed, the
     # rule becomes two.
     present, required = _calls(present_rules), _calls(wanted)

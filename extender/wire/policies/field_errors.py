@@ -1,8 +1,8 @@
 """Errors of fields in the types and words of the Kubernetes API, and checks of the scheduling fields of a pod spec.
 
 As https://pkg.go.dev/k8s.io/apimachinery/pkg/util/validation/field: a client shows ``type`` as the reason of a cause. The checks
-are those of https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go, wherever the fields
-stand. Each function adds every error to the collector. O(size of the field).
+repeat https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go, for a pod, a template and a
+policy alike. Each function adds every error to the collector. O(size of the field).
 """
 
 from __future__ import annotations
@@ -128,11 +128,11 @@ class Problems:
         return text
 
     def read_texts(self, value: Any, path: str) -> list[str]:
-        """A list of strings, without those that are none."""
+        """A list of strings. Any other element is an error, and left out."""
         return [item for item, at in self.items(value, path) if self._is_text(item, at)]
 
     def read_strings(self, value: Any, path: str) -> dict[str, str]:
-        """An object of strings, without the fields that are none."""
+        """An object of strings. Any other field is an error, and left out."""
         return {k: v for k, v in self.read_object(value, path).items() if self._is_text(v, f"{path}[{k}]")}
 
     def items(self, value: Any, path: str) -> Iterator[tuple[Any, str]]:

@@ -1,6 +1,6 @@
 """Reads and writes GroupPlacements: the object as it is watched, and the bodies of its writes.
 
-The fields are those of deploy/policies/crds.yaml.
+Fields as in deploy/policies/crds.yaml.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ def _spread_directive(found: JsonObject) -> SpreadDirective:
 
 
 def _release(spec: JsonObject) -> ReleaseSpec | None:
-    """The block `release` of a valid spec; None where there is none. The defaults are those of `ReleaseSpec`."""
+    """The block `release` of a valid spec; None without the block. Absent fields have the defaults of `ReleaseSpec`."""
     release = spec.get("release")
     if release is None:
         return None

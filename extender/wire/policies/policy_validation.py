@@ -1,6 +1,6 @@
 """Validates a scheduling policy: every error with its field, as the API server would report it.
 
-The errors agree with those of gardener/kupid for the fields that both have. What is legal and probably a mistake is a
+For the fields that gardener/kupid has too, the errors are the same. A legal value that is probably a mistake gets a
 warning (`verbs/admit/policy_reviews.py`). The fields of a spec are checked as `policy_schema.py` declares them.
 """
 

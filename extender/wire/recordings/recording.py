@@ -196,7 +196,7 @@ class _SignatureLine(Struct, tag="signature"):
 
 
 class _NodeNamesLine(Struct, tag="nodeNames"):
-    """Names that follow those of earlier lines. The first name of a part has the number 0."""
+    """Further names, with the next numbers. The first name of a part has the number 0."""
 
     names: list[str]
 
