@@ -16,6 +16,7 @@ from extender.model.changes import (
     AssumptionEnd,
     Change,
     DomainTimes,
+    LaterAttempt,
     Nomination,
     NominationEnd,
     NominationRelease,
@@ -67,10 +68,8 @@ def apply_change(index: ClusterIndex, change: Change) -> None:
     match change:
         case ObjectChange(obj, is_deleted):
             index.delete(obj) if is_deleted else index.upsert(obj)
-        case Assumption(pod, nodes, doubted):
-            index.assume(pod, nodes, 0.0, doubted=doubted)
-        case AssumptionEnd(uid, unreported):
-            index.assumed.forget(uid) if unreported else index.assumed.discard(uid)
+        case Assumption() | AssumptionEnd() | LaterAttempt():
+            _apply_assumption(index, change)
         case Nomination(pod, node, victims):
             index.nominate_in_memory(pod, node, victims)
         case NominationRelease(uid):
@@ -83,6 +82,16 @@ def apply_change(index: ClusterIndex, change: Change) -> None:
             index.reserved.release(group)
         case PolicyRecheck() | DomainTimes():
             _apply_upkeep(index, change)
+
+
+def _apply_assumption(index: ClusterIndex, change: Assumption | AssumptionEnd | LaterAttempt) -> None:
+    match change:
+        case Assumption(pod, nodes, doubted):
+            index.assume(pod, nodes, 0.0, doubted=doubted)
+        case AssumptionEnd(uid, unreported):
+            index.assumed.forget(uid) if unreported else index.assumed.discard(uid)
+        case LaterAttempt(uid, passed):
+            index.assumed.note_attempt(uid, 0.0, passed=passed)
 
 
 def _apply_upkeep(index: ClusterIndex, change: PolicyRecheck | DomainTimes) -> None:

@@ -41,6 +41,16 @@ class AssumptionEnd(Struct, frozen=True, gc=False):
     unreported: bool = False
 
 
+class LaterAttempt(Struct, frozen=True, gc=False):
+    """A later attempt for an assumed pod was answered, and the pod is still assumed.
+
+    ``passed``: a node passed again; else the answer was the error that the pod is on its way.
+    """
+
+    uid: str
+    passed: bool
+
+
 class Nomination(Struct, frozen=True, gc=False):
     """A plan for the pod is being executed. ``victims`` are UIDs, sorted."""
 
@@ -95,6 +105,7 @@ Change = (
     ObjectChange
     | Assumption
     | AssumptionEnd
+    | LaterAttempt
     | Nomination
     | NominationRelease
     | NominationEnd

@@ -312,7 +312,7 @@ class FilterService:
         """
         # 1. A binding is in flight: an error, because any other answer could give the room away.
         # 2. No earlier answer, or every node of it is rejected now: None, and the request is decided anew.
-        # 3. The request names a node of the earlier answer: the same node again, and the assumption stays as it is.
+        # 3. The request names a node of the earlier answer: the same node again, and the pod counts as before.
         # 4. The assumption is doubted, or the request names none of its nodes: other nodes that pass now. The pod then counts
         #    on the old and the new nodes, because the scheduler may fail on the old ones again and again.
         # 5. No node is left to offer, or the pod would count on more than `_MOST_PLACES` nodes: an error. The scheduler
@@ -335,8 +335,8 @@ class FilterService:
                 result = self._decide(args, left[0] if len(left) == 1 else "")
         if len({*left, *result.passed}) > max(_MOST_PLACES, len(left)) or not result.passed:
             result = _ON_ITS_WAY
-        elif others:
-            assumed.widen(pod, result.passed, self._clock.now())
+        further = result.passed if others else ()
+        assumed.note_attempt(pod.uid, self._clock.now(), passed=bool(result.passed), others=further)
         self._scheduled.note_failed(pod.uid)  # else the scheduler would not ask again
         self.decisions.record(pod.scheduler, result, self._clock.now())
         return result

@@ -157,6 +157,24 @@ def test_a_report_of_failure_is_of_the_same_attempt_in_a_replay(attempts: int) -
     assert len(index.assumed.held) == attempts - 1
 
 
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_late_report_leaves_a_later_attempt_assumed_in_a_replay_too(passed: bool) -> None:  # noqa: FBT001 (a parameter)
+    late = replace(PODS["a"], rejection="SchedulerError: cannot decide", on_its_way=True)
+    index, noted = index_of(node("n0"), PODS["a"]), list[Change]()
+    again = index_of(node("n0"), PODS["a"])
+    index.journal.note = noted.append
+    index.assume(PODS["a"], ("n0",), 1.0)
+    for now, answer in ((2.0, False), (3.0, passed)):
+        with index.assumed.apart(PODS["a"].uid):
+            pass
+        index.assumed.note_attempt(PODS["a"].uid, now, passed=answer)
+    index.upsert(late)
+    for change in noted:
+        apply_change(again, change)
+    assert held(again) == held(index)
+    assert len(index.assumed.held) == passed
+
+
 def test_the_copied_pods_are_not_visited_by_each_garbage_collection() -> None:
     """A list of a million pods holds each collection, and so the event loop, for 50 ms until it is read."""
     index = index_of(*PODS.values())

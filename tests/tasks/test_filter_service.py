@@ -147,6 +147,45 @@ async def test_the_report_of_that_error_also_counts_after_others_that_never_came
     assert played.index.assumed.held == {}
 
 
+@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["the same node", "another node"])
+async def test_the_late_report_of_a_failed_binding_leaves_the_next_attempt_its_room(is_elsewhere: bool) -> None:  # noqa: FBT001 (a parameter)
+    """The scheduler tries the pod again before the watch shows the report: the pod is on its way once more."""
+    played = Played("decisive")
+    (node,) = await played.ask("w0", APART)
+    (again,) = await played.ask("w0", APART, tuple(name for name in NODE_NAMES if (name == node) != is_elsewhere))
+    played.show("w0", APART, **_refused("binding rejected: timeout", "SchedulerError"))
+    assert again in played.index.assumed.held["w0"].nodes
+    assert await played.ask("w1", APART, (again,)) == []
+    played.show("w0", APART, **_refused("binding rejected: another timeout", "SchedulerError"))
+    assert played.index.assumed.held == {}
+    assert audit(played.index) == []
+
+
+async def test_the_late_report_of_our_error_leaves_the_next_attempt_its_room() -> None:
+    played = Played("decisive")
+    (node,) = await played.ask("w0", APART)
+    assert await played.result("w0", APART, ()) == ON_ITS_WAY_ERROR
+    assert await played.ask("w0", APART, (node,)) == [node]
+    played.show("w0", APART, **_refused(ON_ITS_WAY_ERROR.error))
+    assert played.index.assumed.held["w0"].nodes == (node,)
+    # After a further answer with this error the last attempt is over.
+    assert await played.result("w0", APART, ()) == ON_ITS_WAY_ERROR
+    played.show("w0", APART, **_refused(f"running filter: {ON_ITS_WAY_ERROR.error}"))
+    assert played.index.assumed.held == {}
+
+
+async def test_another_late_report_counts_only_some_time_after_the_last_answer() -> None:
+    played = Played("decisive")
+    limits = AssumptionTimeouts(expiry=120, failure_grace=2)
+    played.show("w0", APART)
+    begun = played.clock.now()
+    played.index.assume(decoded("w0", APART), ("n1",), begun - 3)
+    assert await played.ask("w0", APART, ("n1",)) == ["n1"]
+    for text, now, ended in (("an earlier attempt", begun + 1, 0), ("this attempt", begun + 5, 1)):
+        played.show("w0", APART, **_refused(text))
+        assert played.index.assumed.review(now, limits) == ended
+
+
 async def test_a_pod_that_is_only_nominated_elsewhere_is_decided_afresh() -> None:
     """No answer has let it go there: the scheduler asks about that node, and places the pod where it likes."""
     played = Played("decisive")
@@ -234,8 +273,8 @@ async def test_a_request_that_depends_on_no_pod_never_waits() -> None:
     assert played.filter_service.waits == 0
 
 
-def _refused(text: str) -> JsonObject:
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
+def _refused(text: str, reason: str = "Unschedulable") -> JsonObject:
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": text}
     return {"status": {"phase": "Pending", "conditions": [condition]}}
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from extender.model.changes import (
     Assumption,
     AssumptionEnd,
+    LaterAttempt,
     Nomination,
     NominationEnd,
     NominationRelease,
@@ -120,6 +121,7 @@ def test_an_object_is_read_as_it_was(obj: Object, is_deleted: bool) -> None:  # 
 def test_claims_are_read_as_they_were() -> None:
     claims: list[Entry] = [
         AssumptionEnd("a"),
+        LaterAttempt("a", passed=True),
         NominationRelease("a"),
         NominationEnd("a"),
         Reservation(GROUP, (Slot("a", "n1"), Slot("b", "n2"))),

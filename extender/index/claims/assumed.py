@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -33,7 +33,7 @@ from extender.index.counts.groups import Expected, GroupView, SignatureTable
 from extender.index.nodes.room import RoomTable
 from extender.index.objects.changes import ChangeJournal, Subscribers
 from extender.model.bounded import DeletedPods
-from extender.model.changes import Assumption, AssumptionEnd
+from extender.model.changes import Assumption, AssumptionEnd, LaterAttempt
 from extender.model.objects import Pod
 
 MOST_BOUND: Final = 4_096  # pods that are bound in a quarter of a second
@@ -60,6 +60,16 @@ class Assumed(msgspec.Struct, frozen=True, gc=False):
     since: float
     doubted: bool = False
     answered: bool = True
+
+
+class _LaterAttempts(NamedTuple):
+    """The attempts for an assumed pod after the attempt that began its assumption.
+
+    ``passed_at``: when a node last passed again. ``is_on_its_way``: whether the last answer was `ON_ITS_WAY`.
+    """
+
+    passed_at: float
+    is_on_its_way: bool
 
 
 class AssumedPods:
@@ -118,6 +128,7 @@ class AssumedPods:
         # By UID, how many assumptions ended before a failure report came: as many later reports may belong to these
         # attempts.
         self._unreported: dict[str, int] = {}
+        self._later: dict[str, _LaterAttempts] = {}  # by UID, of assumed pods only
 
     def assume(self, pod: Pod, nodes: Sequence[str], now: float, *, doubted: bool = False) -> None:
         """From now on the pod counts on the node; with several nodes it is undetermined.
@@ -146,21 +157,10 @@ class AssumedPods:
         if self._observe is not None:
             self._observe(assumed.pod)
 
-    def widen(self, pod: Pod, nodes: Sequence[str], now: float) -> None:
-        """A later answer allows an assumed pod more nodes: it may be on any of the old and new ones, or on none.
-
-        O(groups that count it).
-        """
-        every = tuple(dict.fromkeys((*self.held[pod.uid].nodes, *nodes)))
-        self.assume(pod, every, now, doubted=True)
-        # `assume` takes a doubted pod for one that filter has not answered. This one was answered, so its binding
-        # counts.
-        self.held[pod.uid] = msgspec.structs.replace(self.held[pod.uid], answered=True)
-
     @contextmanager
     def apart(self, uid: str) -> Iterator[None]:
         """Inside the block an assumption does not count. O(groups that count the pod)."""
-        assumed, is_failed = self.held[uid], uid in self._failed
+        assumed, is_failed, later = self.held[uid], uid in self._failed, self._later.get(uid)
         if self._journal.note is not None:  # decisions inside the block are recorded
             self._journal.note(AssumptionEnd(uid))
         self._end(uid)
@@ -173,10 +173,34 @@ class AssumedPods:
             self._begin(assumed)
             if is_failed:
                 self._failed.add(uid)
+            if later is not None:
+                self._later[uid] = later
             if self._journal.note is not None:
                 self._journal.note(
                     Assumption(msgspec.structs.replace(assumed.pod, node=""), assumed.nodes, assumed.doubted)
                 )
+
+    def note_attempt(self, uid: str, now: float, *, passed: bool, others: Sequence[str] = ()) -> None:
+        """A later attempt for an assumed pod was answered: a node passed again, or the answer was `ON_ITS_WAY`.
+
+        If a node passed, the scheduler may bind the pod there now. The watch may show the report of the attempt before
+        only later, and that report must not free the room. ``others``: further nodes that passed. The pod may be on any
+        of the old and new ones, or on none. O(groups that count it).
+        """
+        if others:
+            pod, every = self._pods[uid], tuple(dict.fromkeys((*self.held[uid].nodes, *others)))
+            self.assume(pod, every, now, doubted=True)
+            # `assume` takes a doubted pod for one that filter has not answered. This one was answered, so its binding
+            # counts.
+            self.held[uid] = msgspec.structs.replace(self.held[uid], answered=True)
+        if self._journal.note is not None:
+            self._journal.note(LaterAttempt(uid, passed))
+        earlier = self._later.get(uid)
+        if passed:
+            self._unreported[uid] = self._unreported.get(uid, 0) + 1
+            self._later[uid] = _LaterAttempts(now, is_on_its_way=False)
+        else:
+            self._later[uid] = _LaterAttempts(earlier.passed_at if earlier else -inf, is_on_its_way=True)
 
     def forget(self, uid: str) -> Assumed | None:
         """Ends an assumption because its attempt failed, and uncounts the pod. Returns it; None if there was none."""
@@ -229,6 +253,7 @@ class AssumedPods:
         if assumed is None:
             return None
         self._failed.discard(uid)
+        self._later.pop(uid, None)
         self.binding.pop(uid, None)
         if not assumed.pod.node:
             self._put(assumed, -1)
@@ -240,9 +265,10 @@ class AssumedPods:
         """Applies a watch event of any pod. If it is bound, deleted or its binding failed, its assumption ends.
 
         1. A report of a failed binding belongs to the attempt of this assumption, because the scheduler binds only a
-           pod that passed the filter. Exception: an earlier assumption may have ended before its own report came.
+           pod that passed the filter. Exceptions: an earlier assumption may have ended before its own report came, or a
+           node may have passed again before the report of the attempt before came.
         2. Filter answers `ON_ITS_WAY` to a later attempt while the pod is assumed. So a report of this error also shows
-           that the assumed attempt is over.
+           that the assumed attempt is over, unless a node passed again after that answer.
         3. Any other report may belong to an earlier attempt: `review` decides later.
 
         Returns the assumption that ended. The caller counts the watch's pod in its place, and notifies `changes`.
@@ -260,7 +286,9 @@ class AssumedPods:
             self._renew(uid, new)
         # Only a new report counts. Cases 1 and 2 make it a report of this attempt.
         if new.rejection and (old is None or new.rejection != old.rejection):
-            is_of_this_attempt = new.on_its_way or (new.binding_failed and not self._take_earlier_report(uid))
+            later = self._later.get(uid)
+            is_over = new.on_its_way and (later is None or later.is_on_its_way)
+            is_of_this_attempt = is_over or (new.binding_failed and not self._take_earlier_report(uid))
             if uid not in self.held:
                 return None
             # This process is binding the pod: `end_binding` decides, with the report in mind.
@@ -349,8 +377,8 @@ class AssumedPods:
     ) -> int:
         """Ends what has expired, and what failed since the last review. Returns how many ended. O(assumed pods).
 
-        1. A failure report counts only if it was written ``failure_grace`` seconds after the answer. Earlier reports
-           belong to an earlier attempt: such reports come while the pod is assumed (measured: 31–63 in 1,000 pods), and
+        1. A failure report counts only if it was written ``failure_grace`` seconds after the last answer with which a
+           node passed. Earlier reports belong to an earlier attempt: such reports come while the pod is assumed (measured: 31–63 in 1,000 pods), and
            would free a place that is taken. The report does not say when it was written, but all reports written before
            ``known_before`` had been read before the last review.
         2. In the same way, a binding is missing for ``expiry`` seconds only if all events up to ``known_until`` have
@@ -359,7 +387,7 @@ class AssumedPods:
         failed, self._failed = self._failed, set()
         # Fact 1.
         written = min(now, known_before)
-        ended = [uid for uid in failed if uid in self.held and written - self.held[uid].since >= limits.failure_grace]
+        ended = [uid for uid in failed if uid in self.held and written - self._passed_at(uid) >= limits.failure_grace]
         # Fact 2.
         read = min(now, known_until)
         late = [uid for uid, assumed in self.held.items() if read - assumed.since >= limits.expiry]
@@ -375,6 +403,11 @@ class AssumedPods:
             if now - assumed.since >= limits.doubt:
                 self.doubt(uid)
         return len(over)
+
+    def _passed_at(self, uid: str) -> float:
+        """When a node last passed for an assumed pod."""
+        since, later = self.held[uid].since, self._later.get(uid)
+        return since if later is None else max(since, later.passed_at)
 
     def doubt(self, uid: str) -> None:
         """From now on the pod is on one of its nodes or on none. O(groups that count it)."""
@@ -396,6 +429,8 @@ class AssumedPods:
         """Extends every assumption by a time in which this process was stopped and read no events. O(assumed pods)."""
         for uid, assumed in self.held.items():
             self.held[uid] = msgspec.structs.replace(assumed, since=assumed.since + seconds)
+        for uid, later in self._later.items():
+            self._later[uid] = later._replace(passed_at=later.passed_at + seconds)
 
     def places(self) -> dict[str, int]:
         """How many pods are assumed on one node, how many on several, and how many are in doubt."""

@@ -28,6 +28,7 @@ from extender.model.changes import (
     AssumptionEnd,
     Change,
     DomainTimes,
+    LaterAttempt,
     Nomination,
     NominationEnd,
     NominationRelease,
@@ -266,7 +267,15 @@ _PLAIN_KINDS: Final[dict[str, type[Any]]] = {
 }
 _PLAIN_CLAIMS: Final[dict[str, type[Any]]] = {
     kind.__name__: kind
-    for kind in (AssumptionEnd, NominationRelease, NominationEnd, Reservation, ReservationEnd, DomainTimes)
+    for kind in (
+        AssumptionEnd,
+        LaterAttempt,
+        NominationRelease,
+        NominationEnd,
+        Reservation,
+        ReservationEnd,
+        DomainTimes,
+    )
 }
 _POD: Final = "Pod"
 _POLICY: Final = "Policy"
