@@ -198,6 +198,7 @@ def _use_row(key: PolicyKey, use: DomainUse, *, is_wide: bool) -> tuple[str, ...
         used, most = use.used.get(resource, 0), use.quota.get(resource)
         return quantity_text(resource, used) + ("" if most is None else f" of {quantity_text(resource, most)}")
 
+    # Resources with a quota, and resources that are used without one.
     others = sorted({*use.quota, *use.used} - {PODS})
     resources = ", ".join(f"{resource} {text(resource)}" for resource in others) or _NONE
     policy = str(key) if is_wide else f"{key.namespace}/{key.name}".removeprefix("/")
@@ -226,6 +227,7 @@ def _stray_row(stray: StrayPod, now: datetime, *, is_wide: bool) -> tuple[str, .
     namespace, _, name = stray.pod.partition("/")
     age = _NONE if stray.since is None else ago(max((now - stray.since).total_seconds(), 0.0))
     why = f"no policy removes the gate {stray.gate}"
+    # Overdue from the start: no policy means that no time is allowed.
     more = ((stray.since and rfc3339(stray.since)) or _NONE, "yes", _NONE) if is_wide else ()
     return (namespace, _NONE, f"pod/{name}", _STRAY, _NONE, "1/1", "0", "0", age, *more, why)
 

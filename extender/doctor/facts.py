@@ -74,6 +74,7 @@ def granting(resource: str, verb: str, settings: Settings) -> str:
     """
     manifest = manifest_of(resource, verb, settings)
     component = manifest.split("/")[1]
+    # Example: deploy/policies/role.yaml is in the component `policies`, which an overlay has to include.
     need = f" with `components: [../../{component}]` in its kustomization.yaml" if component in _COMPONENTS else ""
     return f"apply your overlay{need}, where {manifest} grants it: {APPLY_OVERLAY}"
 

@@ -257,8 +257,8 @@ def _timeout(entry: Extender, settings: Settings) -> Iterator[Finding]:
 
 
 def _fallback(entry: Extender, settings: Settings) -> Iterator[Finding]:
-    # Ignorable: without the extender pods are placed by the in-tree plugins alone. That is right only in augment mode, and only if the
-    # extender is not the one that keeps a limit (quota, room among several schedulers).
+    # Ignorable: without the extender pods are placed by the in-tree plugins alone. That is right only in augment mode, and
+    # only if the extender keeps no limit of its own (quota, room among several schedulers).
     down = "while the extender is down"
     if not entry.ignorable:
         if settings.mode == "augment" and not (settings.quota.rejects or settings.schedulers == "many"):

@@ -43,7 +43,7 @@ _NO_DOMAINS: Final[Mapping[str, DomainExclusion]] = {}
 class LeftOut:
     """What a constraint leaves out for one pod."""
 
-    # Excluded domains by value, and those of them with nodes by number.
+    # Excluded domains by value. Excluded domains with nodes, by number.
     excluded: Mapping[str, DomainExclusion] = field(default_factory=dict)
     numbers: Mapping[int, str] = field(default_factory=dict)
     # Excluded domains without an eligible node: no node exists, or the inclusion policies admit none; domains that the
@@ -167,14 +167,15 @@ class KeptCounts:
         self._out, self._counts = out, group.counts
         domains = out.possible(group)
         self.reads = len(domains)
-        # Kept domains from the smallest count on, each with its count before the first trial: those that are known, and
-        # the others.
+        # Kept domains from the smallest count on, each with its count before the first trial. `_first`: domains that a
+        # minimum has needed so far. `_ascending`: the rest, which are sorted and looked up when they are needed.
         self._first: list[tuple[int, int]] = []
         self._ascending = self._kept(domains, dict(group.counts))
 
     def least(self, changed: Collection[int]) -> int:
         """The smallest current count; 0 without a kept domain. ``changed``: all domains whose counts may have changed."""
         counts = [self._counts.get(domain, 0) for domain in changed if self._keeps(domain)]
+        # The smallest count of a domain that no trial has changed is its count from before the first trial.
         for domain, count in self._in_order():
             if domain not in changed:
                 counts.append(count)

@@ -468,9 +468,9 @@ class InterPodAffinity(Rule):
         frame: Frame,
         most_domains: int = MOST_DOMAINS,
     ) -> Steps[Sequence[ConstraintState]]:
-        """A state for each key of required affinity, each own anti-affinity term, and terms of existing pods.
+        """A state for each key of required affinity and for each anti-affinity term of the pod.
 
-        Terms of existing pods: those with most domains.
+        Of the anti-affinity terms of existing pods the terms that close most domains have a state too.
         """
         signature, states = compiled.signature, list[ConstraintState]()
         own, others = own_terms(compiled), terms_of_others(compiled)

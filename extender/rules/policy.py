@@ -104,6 +104,8 @@ class ScheduledPolicies(Rule):
         enforced, required = compiled.signature.enforced, (compiled.get(DirectedNodes) or _ANY_NODE).required
         assert enforced is not None  # noqa: S101 (for the type checker: the rule is active)
         blamed = tuple(map(str, enforced.policies))
+        # No node can help: the pod conflicts with a policy that rejects such pods, or a policy with failurePolicy Fail
+        # cannot be applied to it.
         if enforced.refused_for is not None:
             return VerdictOnPod(Rejection(_NAME, enforced.refused_for, blamed=blamed))
         if required is None:
@@ -112,6 +114,7 @@ class ScheduledPolicies(Rule):
 
     def version(self, _compiled: CompiledConstraints, view: ClusterView) -> int:
         """The version of policies and namespaces; 0 as long as there was no policy."""
+        # Which policies select the pod depends on labels of its namespace too.
         policies = view.policies.version
         return policies + view.namespaces_version if policies else 0
 

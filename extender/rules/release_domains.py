@@ -155,7 +155,7 @@ class ReleaseDomains(Rule):
         record, policy = view.release.record_of(pod), view.release.holding(pod)
         if policy is None or policy.release is None:
             return record
-        # All that the verdict reads beside the node: what is used, what is needed, what has passed.
+        # Everything that the verdict reads beside the node: the amounts that are used, needed, and passed here before.
         passed = _passed(pod, policy, policy.release, view)
         names = view.release.charges.domains_of(str(policy.key))
         used = {name: tuple(sorted(view.release.charges.of(str(policy.key), name).items())) for name in names}

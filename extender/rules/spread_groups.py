@@ -164,9 +164,10 @@ def _counted(
     ``keys``: keys that a node must have to count. None: a node without the key counts under the value "".
     For ScheduleAnyway over hostname each node counts by itself, even if inclusion policies exclude it.
     """
+    # With an empty key each node is a domain of its own: see ScheduleAnyway over hostname above.
     topology_key, inclusion = "", Inclusion()
-    # Without node affinity all nodes are admitted, so such pods share the group of pods that ignore affinity.
     if constraint.hard or constraint.topology_key != HOSTNAME:
+        # Without node affinity all nodes are admitted, so such pods share the group of pods that ignore affinity.
         honors_affinity = constraint.honor_affinity and not signature.node_affinity.admits_all
         topology_key = constraint.topology_key
         inclusion = Inclusion(
@@ -175,6 +176,8 @@ def _counted(
             tolerations=signature.tolerations if constraint.honor_taints else None,
             missing_as_empty=keys is None,
         )
+    # As countPodsMatchSelector of the plugin: an empty selector counts no pod. It still matches the incoming pod
+    # itself, as selfMatch in the plugin does.
     selector = NOTHING if constraint.selector.is_empty else constraint.selector
     group = counts.living_pods(PodSelector(selector, (signature.namespace,)), topology_key, inclusion)
     return Spread(constraint, group, int(constraint.selector.matches(signature.labels)))

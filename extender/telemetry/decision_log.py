@@ -1,7 +1,7 @@
 """The last decisions with their reasons, in bounded memory: what was answered about a pod, and when.
 
-The scheduler's own line in a pod's condition is that of its last attempt. This log has the earlier ones too, for as long as
-they fit. It costs a request two microseconds, and holds no object of the index alive.
+A pod's condition has the scheduler's message about the last attempt only. This log has earlier attempts too, as long as they
+fit. It costs a request two microseconds, and holds no object of the index alive.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DecisionPage(msgspec.Struct, frozen=True):
 class DecisionLog:
     """The latest decisions, at most ``most_bytes`` together; the oldest makes room. ``bytes`` is their size.
 
-    Decisions are numbered from 1 on; ``number`` is that of the last one, also where it is not kept any more.
+    Decisions are numbered from 1 on. ``number``: the number of the last decision, even if it is not kept any more.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:

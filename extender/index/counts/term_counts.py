@@ -223,6 +223,7 @@ class TermCounts:
     def _own(self, term: _Term) -> OwnerGroup:
         group = OwnerGroup(self._topology, *term)
         self._owned.setdefault(group.key.key, {})[term] = group
+        # Without a node that has the key the term can neither reject nor prefer a node, so other pods do not read it.
         if group.key.filled:
             self._offer(group, 1)
         return group
@@ -247,6 +248,7 @@ class TermCounts:
     def signature_removed(self, counts_of_signature: SignatureCounts) -> None:
         """Removes a signature without pods. The group of a term is dropped with the last signature that has it."""
         self._dormant.pop(counts_of_signature, None)
+        # Without pods there is nothing to uncount: the groups only lose a user.
         for term, is_added in self._carried(counts_of_signature):
             group = self._find(term)
             if group is not None:
@@ -280,6 +282,7 @@ class TermCounts:
         if of_policies and not self._groups_of_policies:
             return []
         labels = self._namespaces.labels(signature.namespace) if namespace_labels is None else namespace_labels
+        # Few of all terms, by the labels that their selectors require. Each candidate is then evaluated.
         groups = self._owner_anchors.candidates(signature.namespace, signature.labels)
         if of_policies:
             groups = (group for group in groups if group.policy_users)

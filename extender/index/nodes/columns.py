@@ -65,6 +65,7 @@ class NodeColumn(ColumnView):
         if old == number:
             return old
         self.filled += bool(number) - bool(old)
+        # Before the write: an empty column is the shared list of zeros, which must never be written.
         self._fit()
         column = self.of_node
         if number:

@@ -91,6 +91,7 @@ def complete(
         value: Any = item.value
         key = str(value.get("topologyKey")) if isinstance(value, dict) else ""
         if key in by_key and (more := completions(value, by_key[key], new)):
+            # matchLabelKeys becomes one more requirement of the selector, and counts as one.
             growth = growth.plus(Size(len(canonical(more)), label_requirements=MATCH_LABEL_KEYS in more))
             made[place] = list_item(SPREAD, value | more)
             recorded[key] = recorded.get(key, {}) | more
@@ -147,8 +148,11 @@ def directed(
                 tuple(_of_revision(constraint, directive, revision, signature) for constraint in constraints)
                 for constraints in (hard, soft)
             ]
+            # Admission adds matchLabelKeys to new pods. This pod lacks it: it is older than the policy, or the webhook
+            # missed it.
             if keyed != [hard, soft]:
                 missed.append(policy.key)
+            # Rules about domains are for filter, so only hard constraints get them.
             ruled = tuple(_with_rules(constraint, directive, completed_before) for constraint in keyed[0])
             if ruled != keyed[0]:
                 ruling.append(policy.key)

@@ -60,6 +60,7 @@ def passes_on_new_node(pod: Pod, compiled: CompiledConstraints, node: Node, view
     """Whether the pod passes and fits on a node that does not exist yet. O(clauses)."""
     if static_rejection(pod, node) is not None or empty(node).shortage(pod.requests):
         return False
+    # As a request with one whole node, which an autoscaler sends for a node that does not exist yet.
     frame = worst_case(RequestFrame([node]), compiled, view)
     return catalog.prepare_beside_fit(pod, compiled, view, frame).reason(0) is None
 
@@ -152,6 +153,7 @@ def is_helped_by_moving(incoming: Incoming, moved: Pod, number: NodeNumber, targ
         return ""
     # Compiled before the trial takes the pod: a count group that is made inside the trial would count the pod that left.
     own, placed = view.compiled(moved.signature), moved.recreated()
+    # The counts of the moved pod would be bounds. A change is offered only if its result is exact.
     if view.is_undetermined(own):
         return ""
     with view.what_if() as tried:

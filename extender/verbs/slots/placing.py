@@ -293,7 +293,7 @@ class SlotSearch:
         needs_others = bool(pod.signature.affinity.required)
         # 2. The largest come first: even the roomiest node holds few of them. Rooms are sorted by `holds`.
         most_on_one_node = rooms[-1].holds if rooms else 0
-        # 3. Of kinds that are equal so far the one comes first of which all nodes together hold fewer.
+        # 3. Of kinds that are equal so far, the kind comes first that has less room on all nodes together.
         return needs_others, most_on_one_node, sum(room.holds for room in rooms)
 
     def _candidates(self, at: int) -> Iterator[tuple[int, NodeRoom] | None]:
