@@ -48,140 +48,115 @@ def zoned() -> ClusterIndex:
     return index_of(node("n1", zone="z1"), node("n2", zone="z2"), pod("web", on="n1", app="web"))
 
 
-def test_replicas_put_one_request() -> None:
-    index = zoned()
-    first = compiled_of(index, pod_json("asking-1", near=NEAR_WEB))
-    assert compiled_of(index, pod_json("asking-2", near=NEAR_WEB)) is first
+BOTH = [term("zone", app="web"), term("zone", tier="x")]
+BY_CLAUSE = [term("zone", selector=matching(("app", "In", ["web"])))]
+WEB_SPREAD = [spread("zone", app="web")]
 
 
-def test_equal_terms_of_different_pods_share_one_count() -> None:
+def groups(index: ClusterIndex, side: str, incoming: Json) -> set[int]:
+    """The identities of the count groups that constraints of one kind read."""
+    compiled = compiled_of(index, incoming)
+    if side == "spread":
+        return {id(constraint.group) for constraint in spread_groups(compiled).hard}
+    return {id(group) for group in getattr(own_terms(compiled), side)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        (("affinity", {"app": "a", "near": NEAR_WEB}), ("affinity", {"app": "b", "near": BY_CLAUSE}), True),
+        (("affinity", {"near": NEAR_WEB, "apart": NEAR_WEB}), ("anti", {"near": NEAR_WEB, "apart": NEAR_WEB}), True),
+        # The pods that match all terms count; the order among the terms means nothing.
+        (("affinity", {"app": "a", "near": BOTH}), ("affinity", {"app": "b", "near": BOTH[::-1]}), True),
+        (("spread", {"app": "a", "spreads": WEB_SPREAD}), ("spread", {"app": "b", "spreads": WEB_SPREAD}), True),
+        # Constraints share a group only where the same nodes are eligible.
+        (
+            ("spread", {"app": "a", "spreads": WEB_SPREAD}),
+            ("spread", {"app": "c", "spreads": WEB_SPREAD, "node_selector": {"disk": "ssd"}}),
+            False,
+        ),
+    ],
+    ids=["equal terms", "affinity and anti-affinity", "another order", "spread", "other eligible nodes"],
+)
+def test_equal_constraints_share_one_group(one: tuple[str, Json], other: tuple[str, Json], *, shared: bool) -> None:
     index = zoned()
-    first = compiled_of(index, pod_json(app="a", near=NEAR_WEB))
-    by_clause = term("zone", selector=matching(("app", "In", ["web"])))
-    second = compiled_of(index, pod_json(app="b", near=[by_clause]))
-    assert own_terms(first).affinity[0] is own_terms(second).affinity[0]
+    first, second = (groups(index, side, pod_json(**fields)) for side, fields in (one, other))
+    assert (first == second, bool(first & second)) == (shared, shared)
+    assert len(first) == len(second) == 1
+
+
+def test_requests_share_what_is_compiled() -> None:
+    index = zoned()
+    assert compiled_of(index, pod_json("a-1", near=NEAR_WEB)) is compiled_of(index, pod_json("a-2", near=NEAR_WEB))
     assert index.statistics()["term_groups"] == 1
+    selective = pod_json(spreads=WEB_SPREAD, node_selector={"disk": "ssd"})
+    domains = [spread_groups(compiled_of(index, incoming)).hard[0].group.domains for incoming in (VERSIONED, selective)]
+    assert domains == [2, 0]
+    assert near(two_teams(), pod_json(near=[*many(20), *many(3, "host")])) == [{"z1": 1}, {"n1": 1}]
 
 
-def test_the_same_term_counts_as_affinity_and_as_anti_affinity_in_one_group() -> None:
+VERSIONED = pod_json(near=NEAR_WEB, spreads=WEB_SPREAD, app="web")
+OF_TEAM = pod_json(app="web", near=[term("zone", namespace_selector=matching(team="a"), app="web")])
+# The incoming pod, a change, and whether its compiled constraints and the version of the answer stay. A Service and an
+# owner change soft constraints only, and these reject no node.
+CHANGES: dict[str, tuple[Json, Object, bool, bool]] = {
+    "another pod": (VERSIONED, pod("db", on="n2", app="db"), True, True),
+    "another namespace": (VERSIONED, namespace("red", team="a"), True, True),
+    "a term that selects others": (
+        *(VERSIONED, pod("lonely", on="n2", apart=[term("zone", app="stranger")])),
+        *(True, True),
+    ),
+    "a counted pod": (VERSIONED, pod("web-2", on="n2", app="web"), True, False),
+    "a new node": (VERSIONED, node("n3", zone="z3"), True, False),
+    "a moved node": (VERSIONED, node("n1", zone="z2"), True, False),
+    "a relabelled node": (VERSIONED, node("n1", zone="z1", disk="ssd"), True, False),
+    "a term that selects it": (pod_json(app="guest"), pod("h", on="n1", apart=[term(app="guest")]), False, False),
+    "a Service that selects it": (pod_json(app="guest"), workload("Service", "s", {"app": "guest"}), False, True),
+    "its namespace's labels": (OF_TEAM, namespace("default", team="a"), False, False),
+    "its owner": (
+        *(pod_json(owner=("ReplicaSet", "rs"), app="x"), workload("ReplicaSet", "rs", matching(app="x"))),
+        *(False, True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("incoming", "change", "compiled_stays", "version_stays"), CHANGES.values(), ids=CHANGES)
+def test_what_a_change_makes_invalid(
+    incoming: Json, change: Object, *, compiled_stays: bool, version_stays: bool
+) -> None:
+    """While the version stays, an earlier answer may be given again."""
     index = zoned()
-    compiled = compiled_of(index, pod_json(near=NEAR_WEB, apart=NEAR_WEB))
-    assert own_terms(compiled).affinity[0] is own_terms(compiled).anti[0]
+    before = compiled_of(index, incoming)
+    version = index.view.dependency_version(before)
+    index.upsert(change)
+    after = compiled_of(index, incoming)
+    assert (after is before, index.view.dependency_version(after) == version) == (compiled_stays, version_stays)
 
 
-def test_terms_in_another_order_are_the_same_set() -> None:
-    """The pods that match all terms count; the order among them means nothing."""
+def test_a_pod_that_came_and_was_deleted_has_changed_the_version_for_good() -> None:
     index = zoned()
-    both = [term("zone", app="web"), term("zone", tier="x")]
-    first, second = (
-        compiled_of(index, pod_json(app=app, near=terms)) for app, terms in (("a", both), ("b", both[::-1]))
-    )
-    assert {id(group) for group in own_terms(first).affinity} == {id(group) for group in own_terms(second).affinity}
-
-
-def test_constraints_are_shared_only_where_the_same_nodes_are_eligible() -> None:
-    index = zoned()
-    wanted = [spread("zone", app="web")]
-    plain, same, picky = (
-        compiled_of(index, pod_json(app=app, spreads=wanted, node_selector=selector))
-        for app, selector in (("a", None), ("b", None), ("c", {"disk": "ssd"}))
-    )
-    assert spread_groups(plain).hard[0].group is spread_groups(same).hard[0].group
-    assert spread_groups(plain).hard[0].group is not spread_groups(picky).hard[0].group
-    assert (spread_groups(plain).hard[0].group.domains, spread_groups(picky).hard[0].group.domains) == (2, 0)
-
-
-@pytest.mark.parametrize(
-    "unrelated",
-    [
-        pod("db", on="n2", app="db"),
-        pod("web-2", on="n2", app="web"),
-        node("n3", zone="z3"),
-        pod("lonely", on="n2", apart=[term("zone", app="stranger")]),
-    ],
-    ids=["other pod", "counted pod", "node", "term that selects others"],
-)
-def test_a_request_lives_through_changes_of_counts(unrelated: object) -> None:
-    index = zoned()
-    compiled = compiled_of(index, pod_json(near=NEAR_WEB))
-    index.upsert(unrelated)  # type: ignore[arg-type]  # as the test gives it
-    assert compiled_of(index, pod_json(near=NEAR_WEB)) is compiled
-
-
-@pytest.mark.parametrize(
-    ("asked", "change"),
-    [
-        pytest.param(pod_json(app="guest"), pod("h", on="n1", apart=[term(app="guest")]), id="a term that selects it"),
-        pytest.param(pod_json(app="guest"), workload("Service", "s", {"app": "guest"}), id="a service that selects it"),
-        pytest.param(
-            pod_json(app="web", near=[term("zone", namespace_selector=matching(team="a"), app="web")]),
-            namespace("default", team="a"),
-            id="its namespace's labels",
-        ),
-        pytest.param(
-            pod_json(owner=("ReplicaSet", "rs"), app="x"),
-            workload("ReplicaSet", "rs", matching(app="x")),
-            id="its owner",
-        ),
-    ],
-)
-def test_a_request_is_put_anew_when_it_must_count_something_else(asked: Json, change: object) -> None:
-    index = zoned()
-    before = compiled_of(index, asked)
-    index.upsert(change)  # type: ignore[arg-type]  # as the test gives it
-    assert compiled_of(index, asked) is not before
-
-
-class TestGrounds:
-    """The number that tells whether an answer given before may be given again."""
-
-    ASKED = pod_json(near=NEAR_WEB, spreads=[spread("zone", app="web")], app="web")
-
-    @pytest.mark.parametrize(
-        "change",
-        [
-            pod("w2", on="n2", app="web"),
-            node("n3", zone="z3"),
-            node("n1", zone="z2"),
-            node("n1", zone="z1", disk="ssd"),
-        ],
-        ids=["counted pod", "new node", "moved node", "relabelled node"],
-    )
-    def test_they_change_with_what_the_answer_rests_on(self, change: object) -> None:
-        index = zoned()
-        before = index.view.dependency_version(compiled_of(index, self.ASKED))
-        index.upsert(change)  # type: ignore[arg-type]  # as the test gives it
-        assert index.view.dependency_version(compiled_of(index, self.ASKED)) != before
-
-    def test_they_stay_while_others_come_and_go(self) -> None:
-        index = zoned()
-        before = index.view.dependency_version(compiled_of(index, self.ASKED))
-        index.upsert(pod("db", on="n1", app="db"))
-        index.upsert(namespace("red", team="a"))
-        assert index.view.dependency_version(compiled_of(index, self.ASKED)) == before
-
-    def test_a_pod_that_came_and_went_has_changed_them_for_good(self) -> None:
-        index = zoned()
-        compiled = compiled_of(index, self.ASKED)
-        seen = [index.view.dependency_version(compiled)]
-        for _ in range(3):
-            index.upsert(pod("w2", on="n2", app="web"))
-            seen.append(index.view.dependency_version(compiled))
-            index.delete(pod("w2", on="n2", app="web"))
-            seen.append(index.view.dependency_version(compiled))
-        assert len(set(seen)) == len(seen)
+    compiled = compiled_of(index, VERSIONED)
+    seen = [index.view.dependency_version(compiled)]
+    for _ in range(3):
+        index.upsert(pod("w2", on="n2", app="web"))
+        seen.append(index.view.dependency_version(compiled))
+        index.delete(pod("w2", on="n2", app="web"))
+        seen.append(index.view.dependency_version(compiled))
+    assert len(set(seen)) == len(seen)
 
 
 class TestTooMany:
     """No more compiled constraints are kept than fit into the limits."""
 
-    def test_an_old_request_goes_for_a_new_one_and_takes_its_groups_along(
+    def test_the_request_unused_for_longest_goes_first_and_takes_its_groups_along(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 3)
         index = zoned()
+        kept = compiled_of(index, often := pod_json(app="often", near=[term("zone", app="often")]))
         for number in range(10):
             compiled_of(index, pod_json(near=[term("zone", app=f"app-{number}")]))
+            assert compiled_of(index, often) is kept
         sizes = index.statistics()
         assert (sizes["compiled_constraints"], sizes["term_groups"]) == (3, 3)
 
@@ -209,16 +184,6 @@ class TestTooMany:
         assert list(index.topology.keys) == [*before, "example.com/odd"]
         index.delete(lonely)
         assert list(index.topology.keys) == before
-
-    def test_the_request_unused_for_longest_goes_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 2)
-        index = zoned()
-        often, once = pod_json(app="often", near=NEAR_WEB), pod_json(app="once")
-        kept = compiled_of(index, often)
-        compiled_of(index, once)
-        compiled_of(index, often)
-        compiled_of(index, pod_json(app="new"))
-        assert compiled_of(index, often) is kept
 
 
 # -- Compiling constraints is linear in the terms of the pod, and a correction looks only at what has changed ----------
@@ -267,11 +232,6 @@ def test_required_affinity_compiles_in_time_linear_in_its_terms(work: Calls, key
         drop_all(index)
         costs.append(work.taken())
     assert costs[1] <= 2.2 * costs[0]
-
-
-def test_required_terms_over_one_key_share_one_group() -> None:
-    index = two_teams()
-    assert near(index, pod_json(near=[*many(20), *many(3, "host")])) == [{"z1": 1}, {"n1": 1}]
 
 
 UNRELATED = [
@@ -327,12 +287,12 @@ def test_terms_of_existing_pods_that_come_and_go_leave_the_request_s_own_groups(
 
 def test_own_labels_of_a_namespace_decide_anew_whether_a_pod_matches_itself() -> None:
     index = two_teams()
-    asked = pod_json(app="lone", near=[term("zone", namespace_selector=matching(team="a"), app="lone")])
-    seen = [own_terms(compiled_of(index, asked)).matches_itself]
-    for team in ("b", "a"):
+    lone = [term("zone", namespace_selector=matching(team="a"), app="lone")]
+    seen = []
+    for team in ("a", "b", "a"):
         index.upsert(namespace("default", team=team))
-        compiled_of(index, pod_json("another", near=[term("zone", namespace_selector=matching(team="a"), app="lone")]))
-        seen.append(own_terms(compiled_of(index, asked)).matches_itself)
+        compiled_of(index, pod_json("another", near=lone))
+        seen.append(own_terms(compiled_of(index, pod_json(app="lone", near=lone))).matches_itself)
     assert seen == [True, False, True]
 
 
@@ -383,15 +343,9 @@ def test_large_requests_go_for_others_before_there_are_too_many(monkeypatch: pyt
     assert (most <= 1_200_000, 1 < len(index.counts.compiler) < 8) == (True, True)
     assert index.statistics()["term_groups"] == 50 * len(index.counts.compiler)
     assert audit(index) == []
-
-
-def test_a_request_that_is_too_large_by_itself_is_answered_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_BYTES", 50_000)
-    index = cluster()
-    for number in range(5):
-        compiled_of(index, small(number))
-    assert len(own_terms(compiled_of(index, large(1))).anti) == 50
-    assert len(index.counts.compiler) == 1
+    assert len(own_terms(compiled_of(index, large(31))).anti) == 50
+    assert len(index.counts.compiler) == 1, "too large by itself, it is answered alone"
 
 
 @pytest.mark.parametrize(("pods", "are_all_kept"), [(20, False), (200, True)])
@@ -483,12 +437,27 @@ def test_many_namespaces_and_values_are_filed_under_the_fewer_of_the_two(
 def test_a_term_with_few_namespaces_and_values_is_offered_to_no_other_pod() -> None:
     anchors: SelectorIndex[str] = SelectorIndex()
     anchors.file("item", Requirement("app", Operator.IN, ("a", "b")), ("one", "two"))
-    assert list(anchors.candidates("three", {"app": "a"})) == []
-    assert list(anchors.candidates("one", {"app": "c"})) == []
+    assert [*anchors.candidates("three", {"app": "a"}), *anchors.candidates("one", {"app": "c"})] == []
     assert MOST_PAIRS >= 4
 
 
 WIDE_TERM = term(namespaces=names("ns"), selector=matching(("app", "In", names("app"))))
+
+
+def test_a_very_wide_term_selects_the_pods_that_it_names() -> None:
+    index, incoming = spaces(), pod_json(apart=[WIDE_TERM])
+    seen = [apart(index, incoming)]
+    index.upsert(pod("later", on="n1", namespace=f"ns{MANY - 1}", app="app0"))
+    seen.append(apart(index, incoming))
+    index.delete(pod("in", on="n1", namespace="ns3", app="app7"))
+    assert [*seen, apart(index, incoming)] == [[{"n1": 1}], [{"n1": 2}], [{"n1": 1}]]
+    index = spaces()
+    index.upsert(pod("owner", on="n1", apart=[WIDE_TERM]))
+    selected = [
+        inverse(index, pod_json(namespace=namespace, app=app))
+        for namespace, app in (("ns3", "app7"), ("ns3", "else"), ("else", "app7"))
+    ]
+    assert selected == [[{"n1": 1}], [], []], "also where an existing pod carries the term"
 
 
 def spaces() -> ClusterIndex:
@@ -499,23 +468,6 @@ def spaces() -> ClusterIndex:
         pod("out", on="n1", namespace="other", app="app7"),
         pod("also-out", on="n1", namespace="ns3", app="else"),
     )
-
-
-def test_a_very_wide_term_counts_the_pods_that_it_selects() -> None:
-    index, asked = spaces(), pod_json(apart=[WIDE_TERM])
-    assert apart(index, asked) == [{"n1": 1}]
-    index.upsert(pod("later", on="n1", namespace=f"ns{MANY - 1}", app="app0"))
-    assert apart(index, asked) == [{"n1": 2}]
-    index.delete(pod("in", on="n1", namespace="ns3", app="app7"))
-    assert apart(index, asked) == [{"n1": 1}]
-
-
-def test_a_very_wide_term_of_an_existing_pod_selects_the_pods_that_it_names() -> None:
-    index = spaces()
-    index.upsert(pod("owner", on="n1", apart=[WIDE_TERM]))
-    assert inverse(index, pod_json(namespace="ns3", app="app7")) == [{"n1": 1}]
-    assert inverse(index, pod_json(namespace="ns3", app="else")) == []
-    assert inverse(index, pod_json(namespace="else", app="app7")) == []
 
 
 def test_looking_for_members_goes_through_a_wide_term_once() -> None:
@@ -530,30 +482,20 @@ def test_looking_for_members_goes_through_a_wide_term_once() -> None:
     assert Visited.seen[0] <= 2 * MANY
 
 
-class TestLabelKeys:
-    """Shapes are filed by the label keys that selections anchor on, and by no others."""
-
-    def test_a_key_that_no_selection_anchors_on_any_more_is_given_up(self) -> None:
-        index = spaces()
-        owner = pod("owner", app="x", apart=[term(app="app7")])
-        index.view.compiled(owner.signature)
-        assert index.statistics()["indexed_labels"] == 1
-        drop_all(index)
-        assert index.statistics()["indexed_labels"] == 0
-
-    def test_two_selections_share_a_key(self) -> None:
-        index = spaces()
-        for app in ("app7", "else"):
-            index.view.compiled(pod("asking", app=app, near=[term(app=app, namespaces=["ns3"])]).signature)
-        assert dict(index.counts.signatures.label_users()) == {"app": 2}
-        assert near(index, pod_json(near=[term(app="else", namespaces=["ns3"])])) == [{"n1": 1}]
-
-    def test_shapes_that_come_later_are_found_by_a_key_that_is_taken_up_again(self) -> None:
-        index, asked = spaces(), pod_json(near=[term(app="late")])
-        assert near(index, asked) == [{}]
-        drop_all(index)
-        index.upsert(pod("late", on="n1", app="late"))
-        assert near(index, asked) == [{"n1": 1}]
+def test_pods_are_filed_by_the_label_keys_that_selections_anchor_on() -> None:
+    index = spaces()
+    for app in ("app7", "else"):
+        index.view.compiled(pod("asking", app=app, near=[term(app=app, namespaces=["ns3"])]).signature)
+    assert dict(index.counts.signatures.label_users()) == {"app": 2}, "two selections share a key"
+    assert index.statistics()["indexed_labels"] == 1
+    assert near(index, pod_json(near=[term(app="else", namespaces=["ns3"])])) == [{"n1": 1}]
+    drop_all(index)
+    assert index.statistics()["indexed_labels"] == 0, "nor by a key that is used no more"
+    late = pod_json(near=[term(app="late")])
+    assert near(index, late) == [{}]
+    drop_all(index)
+    index.upsert(pod("late", on="n1", app="late"))
+    assert near(index, late) == [{"n1": 1}], "pods that come later are found by a key that is used again"
 
 
 def test_a_selection_that_no_request_reads_does_not_note_namespaces_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -37,12 +38,11 @@ def apart(name: str, app: str = "", **fields: Any) -> Pod:
 
 def asked(index: ClusterIndex, *pods: Pod) -> list[str]:
     """For each pod, which is shown first, the limit that it exceeds."""
-    found = []
-    for each in pods:
-        index.upsert(each)
-        excess = index.view.compiled(each.signature).excess
-        found.append("" if excess is None else excess.limit)
-    return found
+    excesses = []
+    for incoming in pods:
+        index.upsert(incoming)
+        excesses.append(index.view.compiled(incoming.signature).excess)
+    return ["" if excess is None else excess.limit for excess in excesses]
 
 
 def used(index: ClusterIndex, namespace: str = "default") -> Amounts:
@@ -50,42 +50,131 @@ def used(index: ClusterIndex, namespace: str = "default") -> Amounts:
     return uses[namespace].amounts if namespace in uses else Amounts()
 
 
-def test_the_pod_that_needs_more_than_is_left_waits_and_its_namespace_alone() -> None:
+SELECTORS, OVERLAPPING = "perNamespace.selectors", "perNamespace.overlappingSelectors"
+OVERLAP_3 = NamespaceLimits(overlapping_selectors=3)
+# Of a label key a pod has one value: selectors of another value are not looked at.
+NARROW = [apart(f"n{number}", app=f"v{number}") for number in range(20)]
+LONG = matching(*((f"k{number}", "NotIn", ["x"]) for number in range(400)))
+REPLICAS = [pod(f"a-{number}", apart=[term(app="a")], labels={"pod-index": str(number)}) for number in range(3)]
+WIDE: dict[str, int] = dict.fromkeys(
+    ("selectors", "topology_keys", "cross_namespace_terms", "compile_steps", "overlapping_selectors"), 10_000
+)
+FOUR_TERMS: dict[str, Callable[[int], Json]] = {
+    "selectors": lambda at: term(app=f"a{at}"),
+    "topologyKeys": lambda at: term(f"key-{at}", app="a"),
+    "crossNamespaceTerms": lambda at: term(app="a", namespaces=[f"n{at}"]),
+    "compileSteps": lambda at: term(selector=matching(("app", "In", [f"v{at}-{n}" for n in range(500)]))),
+    "overlappingSelectors": lambda at: term(selector=matching((f"k{at}", "DoesNotExist", []))),
+}
+
+
+def keyed(at: int, operator: str, values: list[str], **labels: str) -> Pod:
+    return pod(f"w{at}", apart=[term(selector=matching((f"k{at}", operator, values), **labels))])
+
+
+# The limits, pods that no request comes for, the pods of requests, and the limit that each of them exceeds.
+EXCEEDED: dict[str, tuple[NamespaceLimits, list[Pod], list[Pod], list[str]]] = {
+    "the pod that needs more than is left, and its namespace alone": (
+        *(TWO, [], [*map(apart, "abc"), *(apart(f"other-{name}", namespace="other") for name in "ab")]),
+        ["", "", SELECTORS, "", ""],
+    ),
+    **{
+        f"the limit {limit}": (
+            NamespaceLimits(**WIDE | {name: 1510 if limit == "compileSteps" else 3}), [],
+            [pod(f"p{at}", apart=[FOUR_TERMS[limit](at)]) for at in range(4)], ["", "", "", f"perNamespace.{limit}"],
+        )
+        for limit, name in zip(LIMIT_NAMES, WIDE, strict=True)
+    },
+    "one pod can match them all": (
+        OVERLAP_3, [], [*NARROW, *(keyed(at, "Exists", []) for at in range(3))], [*[""] * 22, OVERLAPPING],
+    ),
+    "one pod can match them all, of one value": (
+        OVERLAP_3, [], [*NARROW, *(keyed(at, "NotIn", ["x"], app="v1") for at in range(3))], [*[""] * 22, OVERLAPPING],
+    ),
+    "many requirements overlap as several selectors": (
+        NamespaceLimits(overlapping_selectors=20), [], [pod("long", apart=[term(selector=LONG)])], [OVERLAPPING],
+    ),
+    "replicas and pods without constraints": (TWO, [], [apart("a"), apart("b"), *REPLICAS, pod("plain")], [""] * 6),
+    "pods on nodes count above the limits": (
+        TWO, [apart(name, on="n1") for name in "abc"],
+        [apart("a-2", "a", labels={"pod-index": "2"}), pod("a-3", apart=[term("zone", app="a")]), apart("d")],
+        ["", "", SELECTORS],
+    ),
+    # They are another scheduler's, or held by a gate: nothing of them is compiled.
+    "pods without a request do not count": (TWO, [*map(apart, "abc")], [apart("d")], [""]),
+    "a pod that has ended": (
+        TWO, [apart("c", on="n1"), apart("c", on="n1", phase="Succeeded")], [apart("a"), apart("late")], ["", ""],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("limits", "there", "incoming", "expected"), EXCEEDED.values(), ids=EXCEEDED)
+def test_the_limit_that_a_pod_exceeds(
+    limits: NamespaceLimits, there: list[Pod], incoming: list[Pod], expected: list[str]
+) -> None:
+    """In augment mode the use is counted and no pod waits."""
+    index, augment = index_within(limits), index_within(limits, rejects_excess=False)
+    for existing in there:
+        index.upsert(existing)
+        augment.upsert(existing)
+    assert asked(index, *incoming) == expected
+    assert asked(augment, *incoming) == [""] * len(incoming)
+    assert augment.namespace_budgets.statistics()["waiting_signatures"] == 0
+    assert SELECTORS not in expected or used(augment).selectors == used(index).selectors + 1
+
+
+RACKS = [{"matchExpressions": [requirement("rack", "In", ["r1", "r2"])]}]
+
+
+@pytest.mark.parametrize(
+    ("incoming", "expected"),
+    [
+        ([apart("a"), apart("b"), *REPLICAS, pod("plain")], {"": Amounts(2, 1, 0, 8)}),
+        (
+            [pod("p", apart=[term("zone", app="a")], avoids=[weighted(1, term(app="a"))], spreads=[spread(app="a")])],
+            {"selectors": 1, "topology_keys": 2},
+        ),
+        *(
+            ([pod("p", apart=[term(app="a", **reach)])], {"cross_namespace_terms": count})
+            for reach, count in (
+                ({}, 0),
+                ({"namespaces": ["default"]}, 0),
+                ({"namespaces": ["default", "other"]}, 1),
+                ({"namespaces": ["other"]}, 1),
+                ({"namespace_selector": {}}, 1),
+                ({"namespace_selector": matching(team="a")}, 1),
+            )
+        ),
+        (
+            [pod("p", spreads=[spread(app="a")], node_terms=RACKS, node_selector={"disk": "ssd"})],
+            {"compile_steps": 1 + 2 + 3 + 1},
+        ),
+        ([apart("a", on="n1"), apart("b", on="n1"), apart("c", on="n1")], {"selectors": 3}),
+    ],
+)
+def test_what_pods_use(incoming: list[Pod], expected: Json) -> None:
     index = index_within()
-    assert asked(index, *(apart(name) for name in "abc")) == ["", "", "perNamespace.selectors"]
-    assert asked(index, *(apart(f"other-{name}", namespace="other") for name in "ab")) == ["", ""]
+    asked(index, *incoming)
+    amounts = used(index)._asdict() | {"": used(index)}
+    assert {name: amounts[name] for name in expected} == expected
+
+
+def test_a_pod_that_another_scheduler_places_counts_on_its_node() -> None:
+    index = index_within()
+    index.upsert(apart("a"))
+    assert used(index) == Amounts()
+    index.upsert(apart("a", on="n1"))
+    assert used(index).selectors == 1
 
 
 def test_the_text_names_namespace_use_and_setting() -> None:
     index = index_within()
     asked(index, apart("a"), apart("b"))
     index.upsert(late := pod("late", apart=[term(app="c"), term(app="d")]))
-    assert index.view.compiled(late.signature).excess == Excess(
-        "perNamespace.selectors",
-        "namespace default uses 2 different selectors and the pod adds 2, limits.perNamespace.selectors is 2",
-        "default",
-    )
-
-
-def fields_of(limit: str, number: int) -> Json:
-    """Constraints that use one more of a limit than those of another number, and of no other limit that counts here."""
-    return {
-        "selectors": {"apart": [term(app=f"a{number}")]},
-        "topologyKeys": {"apart": [term(f"key-{number}", app="a")]},
-        "crossNamespaceTerms": {"apart": [term(app="a", namespaces=[f"n{number}"])]},
-        "overlappingSelectors": {"apart": [term(selector=matching((f"k{number}", "DoesNotExist", [])))]},
-        "compileSteps": {"apart": [term(selector=matching(("app", "In", [f"v{number}-{n}" for n in range(500)])))]},
-    }[limit]
-
-
-@pytest.mark.parametrize("limit", LIMIT_NAMES)
-def test_each_limit_holds(limit: str) -> None:
-    names = ("selectors", "topology_keys", "cross_namespace_terms", "compile_steps", "overlapping_selectors")
-    wide = dict.fromkeys(names, 10_000)
-    name = dict(zip(LIMIT_NAMES, wide, strict=True))[limit]
-    index = index_within(NamespaceLimits(**(wide | {name: 1510 if limit == "compileSteps" else 3})))
-    pods = [pod(f"p{number}", **fields_of(limit, number)) for number in range(4)]
-    assert asked(index, *pods) == ["", "", "", f"perNamespace.{limit}"]
+    text = "namespace default uses 2 different selectors and the pod adds 2, limits.perNamespace.selectors is 2"
+    before = index.statistics()
+    assert index.view.compiled(late.signature).excess == Excess(SELECTORS, text, "default")
+    assert index.statistics() == before | {"waiting_signatures": 1}, "nothing is compiled of a pod that waits"
 
 
 def test_five_thousand_deployments_of_a_namespace_fit_with_both_revisions_of_a_rollout_each() -> None:
@@ -129,28 +218,6 @@ def test_what_a_pod_adds_is_found_without_a_walk_over_all_that_its_namespace_use
     assert Key.looked_up < 100
 
 
-def test_selectors_overlap_where_one_pod_can_match_them_all() -> None:
-    """Of a label key it has one value: those of another value are not looked at."""
-    index = index_within(NamespaceLimits(overlapping_selectors=3))
-    narrow = [apart(f"n{number}", app=f"v{number}") for number in range(20)]
-    assert asked(index, *narrow) == [""] * 20
-    wide = [pod(f"w{number}", apart=[term(selector=matching((f"k{number}", "Exists", [])))]) for number in range(3)]
-    assert asked(index, *wide) == ["", "", "perNamespace.overlappingSelectors"]
-    for each in wide:
-        index.delete(each)
-    same = [
-        pod(f"s{number}", apart=[term(selector=matching((f"k{number}", "NotIn", ["x"]), app="v1"))])
-        for number in range(3)
-    ]
-    assert asked(index, *same) == ["", "", "perNamespace.overlappingSelectors"]
-
-
-def test_a_selector_of_many_requirements_overlaps_as_several() -> None:
-    index = index_within(NamespaceLimits(overlapping_selectors=20))
-    long = matching(*((f"k{number}", "NotIn", ["x"]) for number in range(400)))
-    assert asked(index, pod("long", apart=[term(selector=long)])) == ["perNamespace.overlappingSelectors"]
-
-
 def test_a_label_that_all_workloads_share_files_none_of_them_twice() -> None:
     """A new template is compared with a few selectors, not with those of all workloads that share its first label."""
     index = index_within(NamespaceLimits())
@@ -166,86 +233,15 @@ def test_a_label_that_all_workloads_share_files_none_of_them_twice() -> None:
     assert audit(index) == []
 
 
-def test_replicas_and_pods_without_constraints_need_nothing_more() -> None:
+def test_a_request_for_a_pod_that_does_not_exist_counts_nothing_until_the_pod_exists() -> None:
     index = index_within()
-    asked(index, apart("a"), apart("b"))
-    replicas = [pod(f"a-{number}", apart=[term(app="a")], labels={"pod-index": str(number)}) for number in range(3)]
-    assert asked(index, *replicas, pod("plain")) == ["", "", "", ""]
-    assert used(index) == Amounts(2, 1, 0, 8)
-
-
-def test_terms_and_spread_over_the_same_pods_are_one_selector() -> None:
-    index = index_within()
-    asked(
-        index, pod("p", apart=[term("zone", app="a")], avoids=[weighted(1, term(app="a"))], spreads=[spread(app="a")])
-    )
-    assert used(index)[:2] == (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("reach", "reaches"),
-    [
-        ({}, 0),
-        ({"namespaces": ["default"]}, 0),
-        ({"namespaces": ["default", "other"]}, 1),
-        ({"namespaces": ["other"]}, 1),
-        ({"namespace_selector": {}}, 1),
-        ({"namespace_selector": matching(team="a")}, 1),
-    ],
-)
-def test_a_term_reaches_other_namespaces_unless_it_names_its_own_alone(reach: Json, reaches: int) -> None:
-    index = index_within()
-    asked(index, pod("p", apart=[term(app="a", **reach)]))
-    assert used(index).cross_namespace_terms == reaches
-
-
-def test_nodes_that_spread_counts_are_steps_of_compiling() -> None:
-    chosen = [{"matchExpressions": [requirement("rack", "In", ["r1", "r2"])]}]
-    index = index_within()
-    asked(index, pod("p", spreads=[spread(app="a")], node_terms=chosen, node_selector={"disk": "ssd"}))
-    assert used(index).compile_steps == 1 + 2 + 3 + 1
-
-
-def test_pods_on_nodes_count_above_the_limits_too() -> None:
-    index = index_within()
-    for name in "abc":
-        index.upsert(apart(name, on="n1"))
-    assert used(index).selectors == 3
-    replica = apart("a-2", "a", labels={"pod-index": "2"})
-    over_another_key = pod("a-3", apart=[term("zone", app="a")])
-    assert asked(index, replica, over_another_key, apart("d")) == ["", "", "perNamespace.selectors"]
-
-
-def test_a_pod_that_another_scheduler_places_counts_without_a_request() -> None:
-    index = index_within()
-    index.upsert(apart("a"))
-    assert used(index) == Amounts()
-    index.upsert(apart("a", on="n1"))
-    assert used(index).selectors == 1
-
-
-def test_pods_that_no_request_came_for_do_not_count() -> None:
-    """Another scheduler's, or held by a gate: nothing of them is compiled."""
-    index = index_within()
-    for name in "abc":
-        index.upsert(apart(name))
-    assert (used(index), asked(index, apart("d"))) == (Amounts(), [""])
-
-
-def test_a_question_about_a_pod_that_does_not_exist_counts_nothing_and_is_answered_by_what_is_left() -> None:
-    index = index_within()
-    assert index.view.compiled(apart("ghost").signature).excess is None
+    ghost = apart("ghost")
+    assert index.view.compiled(ghost.signature).excess is None
     asked(index, apart("a"), apart("b"))
     assert index.view.compiled(apart("late").signature).excess is not None
     uses = index.namespace_budgets.by_namespace["default"]
     assert (uses.amounts.selectors, dict(uses.waiting)) == (2, {})
-
-
-def test_a_pod_whose_constraints_were_compiled_before_it_existed_must_fit_too() -> None:
-    index = index_within()
-    late = apart("late")
-    assert index.view.compiled(late.signature).excess is None
-    assert asked(index, apart("a"), apart("b"), late) == ["", "", "perNamespace.selectors"]
+    assert asked(index, ghost) == [SELECTORS], "its constraints were compiled before it existed"
 
 
 def test_room_is_there_when_the_last_pod_with_the_constraints_is_gone_and_those_that_wait_are_told() -> None:
@@ -259,28 +255,6 @@ def test_room_is_there_when_the_last_pod_with_the_constraints_is_gone_and_those_
     assert (len(told), asked(index, late)) == (1, [""])
     index.delete(late)
     assert len(told) == 1, "nothing waits any more"
-
-
-def test_a_pod_that_has_ended_frees_what_it_used() -> None:
-    index = index_within()
-    asked(index, apart("a"), apart("b", on="n1"))
-    index.upsert(apart("b", on="n1", phase="Succeeded"))
-    assert asked(index, apart("late")) == [""]
-
-
-def test_in_augment_mode_the_use_is_counted_and_nothing_waits() -> None:
-    index = index_within(rejects_excess=False)
-    assert asked(index, *(apart(name) for name in "abc")) == ["", "", ""]
-    assert (used(index).selectors, index.namespace_budgets.statistics()["waiting_signatures"]) == (3, 0)
-
-
-def test_nothing_is_compiled_of_a_pod_that_waits() -> None:
-    index = index_within()
-    asked(index, apart("a"), apart("b"))
-    index.upsert(late := apart("late"))
-    before = index.statistics()
-    index.view.compiled(late.signature)
-    assert index.statistics() == before | {"waiting_signatures": 1}
 
 
 def test_the_metrics_have_the_namespaces_that_use_most_and_the_pods_that_wait() -> None:
@@ -300,27 +274,23 @@ def test_many_namespaces_with_pods_that_wait_are_added_up() -> None:
     index = index_within(NamespaceLimits(selectors=1))
     for number in range(12):
         asked(index, *(apart(f"{name}-{number}", namespace=f"ns{number}") for name in "ab"))
-    found = index.namespace_budgets.waiting_pods(index.counts.compiler.pods)
-    assert (len(found), found["(others)"], sum(found.values())) == (11, 2, 12)
+    waiting = index.namespace_budgets.waiting_pods(index.counts.compiler.pods)
+    assert (len(waiting), waiting["(others)"], sum(waiting.values())) == (11, 2, 12)
 
 
 def test_the_audit_names_a_namespace_whose_use_is_wrong() -> None:
     index = index_within()
-    asked(index, apart("a"), apart("b", on="n1"))
+    asked(index, apart("a"), bound := apart("b", on="n1"))
     use = index.namespace_budgets.by_namespace["default"]
     use._steps += 1
-    use.waiting[apart("gone").signature] = Excess("x", "y")
-    assert audit(index) == [
+    use.waiting[apart("deleted").signature] = Excess("x", "y")
+    problems = audit(index)
+    assert problems == [
         "budget of namespace default: 1 signatures without a pod wait",
         f"budget of namespace default: {Amounts(2, 1, 0, 9)} in use, should be {Amounts(2, 1, 0, 8)}",
     ]
-
-
-def test_the_audit_names_a_pod_on_a_node_that_does_not_count() -> None:
-    index = index_within()
-    index.upsert(bound := apart("b", on="n1"))
     index.namespace_budgets.release(bound.signature)
-    assert audit(index) == ["pod default/b: does not count in the budget of its namespace"]
+    assert "pod default/b: does not count in the budget of its namespace" in audit(index)
 
 
 # -- Disruption budgets: read from the API, found by namespace, and the pods that each protects ------------------------
@@ -329,7 +299,13 @@ def test_the_audit_names_a_pod_on_a_node_that_does_not_count() -> None:
 def protecting(index: ClusterIndex, pod: Pod) -> list[str] | None:
     """The names of the budgets that protect a pod; None for more than can be read."""
     budgets, _ = index.view.budgets_protecting(pod)
-    return None if budgets is None else sorted(each.name for each in budgets)
+    return None if budgets is None else sorted(held.name for held in budgets)
+
+
+def allowed(index: ClusterIndex, pod: Pod) -> list[int]:
+    """How many disruptions the budgets allow that protect a pod."""
+    budgets, _ = index.view.budgets_protecting(pod)
+    return [held.allowed for held in budgets or ()]
 
 
 @pytest.mark.parametrize(
@@ -351,18 +327,19 @@ def test_a_budget_protects_the_pods_that_it_selects(given: DisruptionBudget, *, 
 def test_a_budget_protects_until_its_selector_changes_or_it_is_deleted() -> None:
     db = contender("db", app="db")
     held = cluster(budget("keep", 1, app="db"), budget("other", namespace="elsewhere", app="db"))
-
-    def allowed() -> list[int]:
-        budgets, _ = held.view.budgets_protecting(db)
-        return [each.allowed for each in budgets or ()]
-
-    seen = [allowed()]
-    for change in (budget("keep", 2, app="db"), budget("keep", 2, app="web"), budget("keep", 3, app="db")):
+    assert allowed(held, db) == [1]
+    for change, expected in (
+        (budget("keep", 2, app="db"), [2]),
+        (budget("keep", 2, app="web"), []),
+        (budget("keep", 3, app="db"), [3]),
+    ):
+        version = held.view.claims_version
         held.upsert(change)
-        seen.append(allowed())
+        assert allowed(held, db) == expected
+        assert held.view.claims_version > version
+        assert not held.upsert(change), "a budget that has not changed changes nothing"
     held.delete(budget("keep", 3, app="db"))
-    assert [*seen, allowed()] == [[1], [2], [], [3], []]
-    assert len(held.budgets.objects) == 1
+    assert (allowed(held, db), len(held.budgets.objects)) == ([], 1)
 
 
 def test_selectors_are_read_once_for_a_signature_while_only_statuses_change() -> None:
@@ -398,32 +375,22 @@ def test_budgets_that_require_other_labels_are_not_read() -> None:
 
 
 def test_a_new_list_of_budgets_replaces_the_old_one() -> None:
+    """A deleted budget is not kept by its namesake in another namespace."""
     kind = DISRUPTION_BUDGETS.name
     reflected = ReflectedIndex(cluster(), [kind], {kind: [budget("old"), budget("keep", 1)]})
     assert reflected.replace(kind, [budget("keep", 1), budget("new")]) == 2
-    assert sorted(each.name for each in reflected.index.budgets.objects.values()) == ["keep", "new"]
-
-
-def test_a_budget_that_is_gone_is_not_kept_by_its_namesake_in_another_namespace() -> None:
-    kind = DISRUPTION_BUDGETS.name
+    assert sorted(held.name for held in reflected.index.budgets.objects.values()) == ["keep", "new"]
     web = {space: budget("web", namespace=space, app="web") for space in ("team-a", "team-b")}
     reflected = ReflectedIndex(cluster(), [kind], {kind: list(web.values())})
     pods = [contender("web", namespace=space, app="web") for space in web]
-    seen = [[protecting(reflected.index, each) for each in pods]]
+    seen = [[protecting(reflected.index, existing) for existing in pods]]
     reflected.replace(kind, [web["team-a"]])
-    seen.append([protecting(reflected.index, each) for each in pods])
+    seen.append([protecting(reflected.index, existing) for existing in pods])
     reflected.apply(kind, web["team-b"])
     reflected.apply(kind, web["team-a"], gone=True)
     reflected.replace(kind, [])
-    seen.append([protecting(reflected.index, each) for each in pods])
+    seen.append([protecting(reflected.index, existing) for existing in pods])
     assert seen == [[["web"], ["web"]], [["web"], []], [[], []]]
-
-
-def test_a_budget_that_has_not_changed_changes_nothing() -> None:
-    held = cluster(budget("keep", 1))
-    before = held.view.claims_version
-    assert not held.upsert(budget("keep", 1))
-    assert held.view.claims_version == before
 
 
 # -- The table of quotas: the state of each quota for the metric, and that a cluster without quotas counts nothing -----
@@ -452,16 +419,16 @@ def test_each_quota_has_one_state(found: PodQuota, state: str) -> None:
 
 def test_the_state_follows_the_pods() -> None:
     tenants = Tenants(limited(1))
-    assert tenants.index.quotas.states()["free"] == 1
+    quotas = tenants.index.quotas
+    seen = [quotas.states()["free"]]
     tenants.put(reaching("bound", on="n1"))
-    assert tenants.index.quotas.states()["full"] == 1
+    seen.append(quotas.states()["full"])
     tenants.index.delete(limited(1))
-    assert sum(tenants.index.quotas.states().values()) == 0
+    assert [*seen, sum(quotas.states().values())] == [1, 1, 0]
 
 
 def test_without_quotas_no_pod_is_counted_and_a_rebuilt_index_counts_none_either() -> None:
     index = ClusterIndex(Rules(), counts_of_rules())
     index.upsert(reaching("bound", on="n1"))
     index.rebuild()
-    assert index.statistics()["quota_pods"] == 0
-    assert index.quotas.namespaces() == []
+    assert (index.statistics()["quota_pods"], index.quotas.namespaces()) == (0, [])
