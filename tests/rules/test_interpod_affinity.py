@@ -18,7 +18,8 @@ from extender.rules.interpod_affinity import InterPodAffinity
 from extender.wire.objects.kinds import PODS
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, settings, term, weighted
 from tests.explaining import finished
-from tests.rules.judging import against_all, normalized, parts, passing, raw, reason
+from tests.index.counting import Gone, Step, apply
+from tests.rules.judging import against_all, normalized, parts, passing, raw, rejections
 
 NODES: list[Object] = [node("n1", zone="z1"), node("n2", zone="z1"), node("n3", zone="z2"), node("bare")]
 WEB = term("zone", app="web")
@@ -78,50 +79,60 @@ class TestOtherNodes:
         assert {index.view.node_names[number] for number in found} == expected
 
 
-class TestRequiredAffinity:
-    """All terms at once, on one existing pod; its domains decide."""
+HOST_WEB = term("host", app="web")
+HERE = [pod(f"web-{name}", on=name, app="web") for name in ("n1", "n2", "n3")]
+ON_BARE = pod("web-bare", on="bare", app="web")
+HERMITS = [pod(f"hermit-{name}", on=name, apart=[HOST_WEB]) for name in ("n1", "n2", "n3", "bare")]
+WEB_N1, WEB_N3 = pod("web", on="n1", app="web"), pod("web", on="n3", app="web")
+TWO_TERMS = {"near": [WEB, term("zone", tier="x")]}
+ONE_TERM_EACH = [pod("a", on="n1", app="web"), pod("b", on="n1", tier="x")]
+OF_BOTH = pod("both", on="n2", app="web", tier="x")
+FIRST = {"near": [WEB], "app": "web"}
+MIXED = {"near": [term("zone", app="db")], "apart": [HOST_WEB]}
+ALL = "bare n1 n2 n3"
+# Steps on a cluster with n1 and n2 in zone z1, n3 in z2 and `bare` in none; fields of the incoming pod; the nodes that
+# pass; a reason of the others; and the reason that is given against every node without a look at any.
+PASSING: dict[str, tuple[list[Any], Json, str, Reason | None, Reason | None]] = {
+    "affinity: the whole domain of a matching pod": ([WEB_N1], {"near": [WEB]}, "n1 n2", Reason.AFFINITY, None),
+    "affinity: no pod is there": ([], {"near": [WEB]}, "", Reason.AFFINITY, Reason.AFFINITY),
+    "affinity: pods that match one term each": (ONE_TERM_EACH, TWO_TERMS, "", Reason.AFFINITY, Reason.AFFINITY),
+    "affinity: a pod that matches both": ([*ONE_TERM_EACH, OF_BOTH], TWO_TERMS, "n1 n2", Reason.AFFINITY, None),
+    "the first pod of its group": ([], FIRST, "n1 n2 n3", Reason.AFFINITY, None),
+    "the second pod of its group": ([WEB_N3], FIRST, "n3", Reason.AFFINITY, None),
+    "the first one again": ([WEB_N3, Gone(WEB_N3)], FIRST, "n1 n2 n3", Reason.AFFINITY, None),
+    "anti-affinity: a node without the key passes": (
+        [WEB_N1, ON_BARE], {"apart": [WEB]}, "bare n3", Reason.ANTI_AFFINITY, None,
+    ),
+    "anti-affinity of an existing pod": (
+        [pod("hermit", on="n1", apart=[WEB])], {"app": "web"}, "bare n3", Reason.EXISTING_ANTI_AFFINITY, None,
+    ),
+    "it does not select the pod": ([pod("hermit", on="n1", apart=[WEB])], {"app": "db"}, ALL, None, None),
+    "anti-affinity: every domain is taken": (
+        [*HERE, ON_BARE], {"apart": [HOST_WEB]}, "", Reason.ANTI_AFFINITY, Reason.ANTI_AFFINITY,
+    ),
+    "anti-affinity: one domain is free": (HERE, {"apart": [HOST_WEB]}, "bare", Reason.ANTI_AFFINITY, None),
+    "anti-affinity: one node has no key": (HERE, {"apart": [WEB]}, "bare", Reason.ANTI_AFFINITY, None),
+    "anti-affinity: that node is deleted": (
+        [*HERE, Gone(node("bare"))], {"apart": [WEB]}, "", Reason.ANTI_AFFINITY, Reason.ANTI_AFFINITY,
+    ),
+    "an earlier clause has reasons of its own": (
+        [*HERE, ON_BARE, pod("db", on="n1", app="db")], MIXED, "", Reason.ANTI_AFFINITY, None,
+    ),
+    "existing pods in every domain": (
+        HERMITS, {"app": "web"}, "", Reason.EXISTING_ANTI_AFFINITY, Reason.EXISTING_ANTI_AFFINITY,
+    ),
+    "existing pods in all domains but one": (HERMITS[:3], {"app": "web"}, "bare", Reason.EXISTING_ANTI_AFFINITY, None),
+}  # fmt: skip
 
-    def test_the_whole_domain_of_a_matching_pod_passes(self) -> None:
-        index = cluster(pod("web", on="n1", app="web"))
-        assert passing(index, pod_json(near=[WEB])) == ["n1", "n2"]
-        assert reason(index, pod_json(near=[WEB]), "n3") is Reason.AFFINITY
 
-    def test_two_pods_that_match_one_term_each_do_not_help(self) -> None:
-        index = cluster(pod("a", on="n1", app="web"), pod("b", on="n1", tier="x"))
-        assert passing(index, pod_json(near=[WEB, term("zone", tier="x")])) == []
-        index.upsert(pod("both", on="n2", app="web", tier="x"))
-        assert passing(index, pod_json(near=[WEB, term("zone", tier="x")])) == ["n1", "n2"]
-
-
-class TestFirstPod:
-    """The first pod of a group that wants to be near itself may go anywhere that has the keys."""
-
-    SELF = pod_json(near=[WEB], app="web")
-
-    def test_it_goes_anywhere_with_the_key(self) -> None:
-        assert passing(cluster(), self.SELF) == ["n1", "n2", "n3"]
-
-    def test_it_holds_again_when_the_last_match_has_gone(self) -> None:
-        index = cluster(web := pod("web", on="n3", app="web"))
-        assert passing(index, self.SELF) == ["n3"]
-        index.delete(web)
-        assert passing(index, self.SELF) == ["n1", "n2", "n3"]
-
-
-class TestAntiAffinity:
-    """Own terms, term by term; and the terms of pods that are there."""
-
-    def test_the_domains_of_matching_pods_are_rejected_and_nodes_without_the_key_are_not(self) -> None:
-        index = cluster(pod("web", on="n1", app="web"), pod("lost", on="bare", app="web"))
-        asked = pod_json(apart=[WEB])
-        assert passing(index, asked) == ["bare", "n3"]
-        assert reason(index, asked, "n1") is Reason.ANTI_AFFINITY
-
-    def test_an_existing_pod_keeps_away_the_pods_that_its_term_selects(self) -> None:
-        index = cluster(pod("hermit", on="n1", apart=[WEB]))
-        assert passing(index, pod_json(app="web")) == ["bare", "n3"]
-        assert reason(index, pod_json(app="web"), "n2") is Reason.EXISTING_ANTI_AFFINITY
-        assert len(passing(index, pod_json(app="db"))) == 4
+@pytest.mark.parametrize(("steps", "fields", "nodes", "because", "of_all"), PASSING.values(), ids=PASSING)
+def test_the_nodes_that_pass(
+    steps: list[Step], fields: Json, nodes: str, because: Reason | None, of_all: Reason | None
+) -> None:
+    index, incoming = apply(cluster(), *steps), pod_json(**fields)
+    assert passing(index, incoming) == nodes.split()
+    assert against_all(index, incoming) is of_all
+    assert because is None or because in rejections(index, incoming).values()
 
 
 class TestNamespaces:
@@ -236,70 +247,38 @@ class TestNamespaces:
         assert passing(index, pod_json(namespace="blue", near=wanted, app="web")) == ["n1", "n2", "n3"]
 
 
-class TestScore:
-    """Weights of (pod, term) pairs, summed over the domains of the node."""
-
-    def test_weights_add_up_by_pod_and_by_term(self) -> None:
-        index = cluster(pod("a", on="n1", app="web"), pod("b", on="n2", app="web"), pod("c", on="n3", app="web"))
-        liked = [weighted(10, WEB), weighted(3, term("host", app="web"))]
-        assert raw(index, pod_json(prefers=liked), "n1", "n2", "n3", "bare") == [23, 23, 13, 0]
-
-    def test_existing_pods_preferences_and_hard_terms_count_as_well(self) -> None:
-        index = cluster(
-            pod("a", on="n1", prefers=[weighted(7, WEB)]),
-            pod("b", on="n3", avoids=[weighted(2, WEB)]),
-            pod("c", on="n3", near=[WEB, WEB]),
-        )
-        assert raw(index, pod_json(app="web"), "n1", "n3", hard_weight=5) == [7, 8]
-        assert raw(index, pod_json(app="web"), "n1", "n3", hard_weight=0) == [7, -2]
-
-    def test_nothing_to_add_is_no_score_and_a_sum_of_nought_is_one(self) -> None:
-        assert raw(cluster(), pod_json(prefers=[weighted(10, WEB)]), "n1") is None
-        index = cluster(pod("a", on="n1", app="web"))
-        asked = pod_json(prefers=[weighted(10, WEB)], avoids=[weighted(10, WEB)])
-        assert raw(index, asked, "n1", "n3") == [0, 0]
-        assert normalized(index, asked, "n1", "n3") == [0, 0]
-
-    @pytest.mark.parametrize(("pods", "score"), [(29, 28), (57, 56), (50, 50), (58, 57)])
-    def test_scores_are_divided_first_and_cut_last(self, pods: int, score: int) -> None:
-        here = [pod(f"a{number}", on="n1", app="web") for number in range(pods)]
-        most = [pod(f"b{number}", on="n3", app="web") for number in range(100)]
-        index = cluster(*here, *most)
-        assert normalized(index, pod_json(prefers=[weighted(1, WEB)]), "n1", "n3", "bare") == [score, 100, 0]
+A, B, C = pod("a", on="n1", app="web"), pod("b", on="n2", app="web"), pod("c", on="n3", app="web")
+LIKES = weighted(10, WEB)
+AVOIDS: Json = {"prefers": [LIKES], "avoids": [LIKES]}
+EXISTING = [
+    *(pod("a", on="n1", prefers=[weighted(7, WEB)]), pod("b", on="n3", avoids=[weighted(2, WEB)])),
+    pod("c", on="n3", near=[WEB, WEB]),
+]
 
 
-class TestRefusedEverywhere:
-    """One reason against every node is told without a look at any, and only where it is certain."""
+@pytest.mark.parametrize(
+    ("objects", "fields", "nodes", "hard_weight", "expected"),
+    [
+        ([A, B, C], {"prefers": [LIKES, weighted(3, HOST_WEB)]}, "n1 n2 n3 bare", 1, [23, 23, 13, 0]),
+        (EXISTING, {"app": "web"}, "n1 n3", 5, [7, 8]),
+        (EXISTING, {"app": "web"}, "n1 n3", 0, [7, -2]),
+        ([], {"prefers": [LIKES]}, "n1", 1, None),
+        ([A], AVOIDS, "n1 n3", 1, [0, 0]),
+    ],
+    ids=["by pod and by term", "terms of existing pods", "hard terms weigh 0", "nothing to add", "a sum of 0"],
+)
+def test_weights_of_pods_and_terms_are_summed_over_the_domains_of_the_node(
+    objects: list[Object], fields: Json, nodes: str, hard_weight: int, expected: list[int] | None
+) -> None:
+    assert raw(cluster(*objects), pod_json(**fields), *nodes.split(), hard_weight=hard_weight) == expected
 
-    ALONE = term("host", app="web")
-    FULL = tuple(pod(f"web-{name}", on=name, app="web") for name in ("n1", "n2", "n3"))
 
-    def test_no_pod_is_there_to_be_near(self) -> None:
-        assert against_all(cluster(), pod_json(near=[WEB])) is Reason.AFFINITY
-        assert against_all(cluster(), pod_json(app="web", near=[WEB])) is None
-        assert against_all(cluster(pod("web", on="n1", app="web")), pod_json(near=[WEB])) is None
-
-    def test_every_domain_is_taken(self) -> None:
-        hosts = cluster(*self.FULL, pod("web-bare", on="bare", app="web"))
-        assert against_all(hosts, pod_json(apart=[self.ALONE])) is Reason.ANTI_AFFINITY
-        assert against_all(cluster(*self.FULL), pod_json(apart=[self.ALONE])) is None
-
-    def test_a_node_without_the_key_is_free(self) -> None:
-        index = cluster(*self.FULL)
-        assert against_all(index, pod_json(apart=[WEB])) is None
-        index.delete(node("bare"))
-        assert against_all(index, pod_json(apart=[WEB])) is Reason.ANTI_AFFINITY
-
-    def test_an_earlier_clause_has_reasons_of_its_own(self) -> None:
-        hosts = cluster(*self.FULL, pod("web-bare", on="bare", app="web"), pod("db", on="n1", app="db"))
-        mixed = pod_json(near=[term("zone", app="db")], apart=[self.ALONE])
-        assert against_all(hosts, mixed) is None
-        assert passing(hosts, mixed) == []
-
-    def test_existing_pods_in_every_domain_keep_the_incoming_pod_away(self) -> None:
-        hermits = [pod(f"hermit-{name}", on=name, apart=[self.ALONE]) for name in ("n1", "n2", "n3", "bare")]
-        assert against_all(cluster(*hermits), pod_json(app="web")) is Reason.EXISTING_ANTI_AFFINITY
-        assert against_all(cluster(*hermits[:3]), pod_json(app="web")) is None
+@pytest.mark.parametrize(("pods", "score"), [(29, 28), (57, 56), (50, 50), (58, 57)])
+def test_scores_are_divided_first_and_cut_last(pods: int, score: int) -> None:
+    here = [pod(f"a{number}", on="n1", app="web") for number in range(pods)]
+    index = cluster(*here, *(pod(f"b{number}", on="n3", app="web") for number in range(100)))
+    assert normalized(index, pod_json(prefers=[weighted(1, WEB)]), "n1", "n3", "bare") == [score, 100, 0]
+    assert normalized(cluster(A), pod_json(**AVOIDS), "n1", "n3") == [0, 0]
 
 
 def test_of_hundreds_of_terms_of_existing_pods_those_with_most_domains_are_shown() -> None:

@@ -64,105 +64,137 @@ def test_the_weight_of_a_constraint_is_that_of_its_domains_and_over_host_names_o
     assert [each.weight for each in ranked] == [-topology_weight(3), -topology_weight(40)]
 
 
-class TestSkew:
+def test_a_rejection_has_the_domain_its_count_what_it_is_measured_against_and_some_of_the_pods() -> None:
+    found = parts(index_of(*zones(9, 2, 3)), SKEWED, "n1")
+    assert found == Rejection(
+        "PodTopologySpread",
+        Reason.SPREAD_SKEW,
+        topology_key="topology.kubernetes.io/zone",
+        domain="z1",
+        count=9,
+        limit=2,
+        minimum=2,
+        max_skew=1,
+        blamed=tuple(f"default/web-1-{number}" for number in range(MOST_BLAMED)),
+    )
+    assert (found.skew, found.text) == (8, "node(s) didn't match pod topology spread constraints")
+
+
+def test_too_much_skew_in_every_domain_is_told_without_a_look_at_any_node() -> None:
+    """Only where it is certain: an earlier constraint and a node without the key have reasons of their own."""
+    asked = pod_json(app="web", spreads=[spread("zone", app="web", min_domains=3)])
+    racked = [node(f"n{number}", zone=f"z{number}", labels={"rack": "r1"}) for number in (1, 2)]
+    two = pod_json(app="web", spreads=[spread("rack", 9, app="web"), spread("zone", app="web", min_domains=3)])
+    for objects, incoming, expected in (
+        (zones(1, 1), asked, Reason.SPREAD_SKEW),
+        (zones(1, 0), asked, None),
+        (zones(1, 1, 1), asked, None),
+        ([*zones(1, 1), node("bare")], asked, None),
+        ([*zones(1, 1), *racked, node("bare", zone="z1")], two, None),
+    ):
+        assert against_all(index_of(*objects), incoming) is expected
+    index = index_of(*zones(1, 1), *racked, node("bare", zone="z1"))
+    assert reason(index, two, "bare") is Reason.SPREAD_LABEL_MISSING
+    assert reason(index, two, "n1") is Reason.SPREAD_SKEW
+
+
+OLD_AND_NEW = [pod("old", on="n1", app="web", hash="1"), pod("new", on="n2", app="web", hash="2")]
+BY_HASH = spread("zone", match_label_keys=["hash"], app="web")
+THREE = spread("zone", min_domains=3, app="web")
+GPU = [
+    *(node("left-out", zone="z1", taints=[taint("gpu")]), node("alone", zone="z9", taints=[taint("gpu")])),
+    pod("w", on="alone", app="web"),
+]
+# The web pods in zones z1, z2..., further objects, the constraint, labels of the incoming pod, and the nodes that pass.
+PASSING: dict[str, tuple[tuple[int, ...], list[Any], Json, Json, str]] = {
+    "empty zones": ((0, 0, 0), [], HARD, {}, "n1 n2 n3"),
+    "one fuller zone": ((1, 0, 0), [], HARD, {}, "n2 n3"),
+    "two fuller zones": ((1, 1, 0), [], HARD, {}, "n3"),
+    "as full as the skew allows": ((2, 1, 1), [], HARD, {}, "n2 n3"),
+    "maxSkew 2": ((3, 1, 2), [], spread("zone", 2, app="web"), {}, "n2 n3"),
+    "equally full": ((5, 5, 5), [], HARD, {}, "n1 n2 n3"),
+    # Pods that do not count.
+    "in another namespace": ((0, 0), [pod("x", on="n1", namespace="other", app="web")], HARD, {}, "n1 n2"),
+    "terminating": ((0, 0), [pod("x", on="n1", app="web", terminating=True)], HARD, {}, "n1 n2"),
+    "finished": ((0, 0), [pod("x", on="n1", app="web", phase="Failed")], HARD, {}, "n1 n2"),
+    "not assigned": ((0, 0), [pod("x", app="web")], HARD, {}, "n1 n2"),
+    "on an unknown node": ((0, 0), [pod("x", on="ghost", app="web")], HARD, {}, "n1 n2"),
+    "other labels": ((0, 0), [pod("x", on="n1", app="db")], HARD, {}, "n1 n2"),
+    "matchLabelKeys: the old revision": ((0, 0), OLD_AND_NEW, BY_HASH, {"hash": "1"}, "n2"),
+    "matchLabelKeys: the new revision": ((0, 0), OLD_AND_NEW, BY_HASH, {"hash": "2"}, "n1"),
+    "matchLabelKeys: another revision": ((0, 0), OLD_AND_NEW, BY_HASH, {"hash": "3"}, "n1 n2"),
+    # Below minDomains the minimum counts as 0.
+    "minDomains: too few": ((1, 1), [], THREE, {}, ""),
+    "minDomains: one is empty": ((1, 1, 0), [], THREE, {}, "n3"),
+    "minDomains: enough": ((1, 1, 1), [], THREE, {}, "n1 n2 n3"),
+    "minDomains: a node without the key": ((1, 1), [node("bare")], THREE, {}, ""),
+    "minDomains: an empty zone of two": ((1, 0), [], THREE, {}, "n2"),
+    # A node that a policy leaves out makes no domain; it is judged nevertheless.
+    "nodes that are left out": ((2, 0), GPU, spread(taints_policy="Honor", app="web"), {}, "alone n2"),
+}
+
+
+@pytest.mark.parametrize(("counts", "objects", "constraint", "labels", "nodes"), PASSING.values(), ids=PASSING)
+def test_fuller_domains_are_rejected(
+    counts: tuple[int, ...], objects: list[Any], constraint: Json, labels: Json, nodes: str
+) -> None:
     """The count with the pod placed, less the global minimum, may be maxSkew at most."""
-
-    @pytest.mark.parametrize(
-        ("counts", "max_skew", "passes"),
-        [
-            ((0, 0, 0), 1, ["n1", "n2", "n3"]),
-            ((1, 0, 0), 1, ["n2", "n3"]),
-            ((1, 1, 0), 1, ["n3"]),
-            ((2, 1, 1), 1, ["n2", "n3"]),
-            ((3, 1, 2), 2, ["n2", "n3"]),
-            ((5, 5, 5), 1, ["n1", "n2", "n3"]),
-        ],
-    )
-    def test_fuller_domains_are_rejected(self, counts: tuple[int, ...], max_skew: int, passes: list[str]) -> None:
-        asked = pod_json(app="web", spreads=[spread("zone", max_skew, app="web")])
-        assert passing(index_of(*zones(*counts)), asked) == passes
-
-    def test_a_rejection_has_the_domain_its_count_what_it_is_measured_against_and_some_of_the_pods(self) -> None:
-        found = parts(index_of(*zones(9, 2, 3)), SKEWED, "n1")
-        assert found == Rejection(
-            "PodTopologySpread",
-            Reason.SPREAD_SKEW,
-            topology_key="topology.kubernetes.io/zone",
-            domain="z1",
-            count=9,
-            limit=2,
-            minimum=2,
-            max_skew=1,
-            blamed=tuple(f"default/web-1-{number}" for number in range(MOST_BLAMED)),
-        )
-        assert (found.skew, found.text) == (8, "node(s) didn't match pod topology spread constraints")
+    incoming = pod_json(spreads=[constraint], labels={"app": "web"} | labels)
+    assert passing(index_of(*zones(*counts), *objects), incoming) == nodes.split()
 
 
-class TestWhoCounts:
-    """Running pods of the same namespace whose labels match."""
-
-    @pytest.mark.parametrize(
-        "other",
-        [
-            pytest.param(pod("x", on="n1", namespace="other", app="web"), id="another namespace"),
-            pytest.param(pod("x", on="n1", app="web", terminating=True), id="terminating"),
-            pytest.param(pod("x", on="n1", app="web", phase="Failed"), id="finished"),
-            pytest.param(pod("x", app="web"), id="not assigned"),
-            pytest.param(pod("x", on="ghost", app="web"), id="on an unknown node"),
-            pytest.param(pod("x", on="n1", app="db"), id="other labels"),
-        ],
-    )
-    def test_does_not_count(self, other: Object) -> None:
-        assert passing(index_of(*zones(0, 0), other), SKEWED) == ["n1", "n2"]
-
-    def test_match_label_keys_count_only_pods_of_the_same_revision(self) -> None:
-        index = index_of(
-            *zones(0, 0), pod("old", on="n1", app="web", hash="1"), pod("new", on="n2", app="web", hash="2")
-        )
-        wanted = spread("zone", match_label_keys=["hash"], app="web")
-        assert passing(index, pod_json(app="web", hash="1", spreads=[wanted])) == ["n2"]
-        assert passing(index, pod_json(app="web", hash="2", spreads=[wanted])) == ["n1"]
-        assert passing(index, pod_json(app="web", hash="3", spreads=[wanted])) == ["n1", "n2"]
+def test_without_the_field_the_minimum_is_that_of_the_domains_that_are_there() -> None:
+    """KEP-3022, feature enablement and rollback: disabled, the field is ignored; enabled again, it counts."""
+    for is_on, passes in ((True, []), (False, ["n1", "n2"]), (True, [])):
+        rules = settings(rules={"topologySpread": {"minDomains": is_on}}).rules
+        assert passing(index_of(*zones(1, 1), rules=rules), pod_json(app="web", spreads=[THREE])) == passes
 
 
-class TestWhichNodesCount:
-    """A node without all keys, or left out by a policy, makes no domain; it is judged nevertheless."""
-
-    def test_min_domains_makes_the_minimum_nought_while_there_are_fewer(self) -> None:
-        asked = pod_json(app="web", spreads=[spread("zone", min_domains=3, app="web")])
-        assert passing(index_of(*zones(1, 1)), asked) == []
-        assert passing(index_of(*zones(1, 1, 0)), asked) == ["n3"]
-        assert passing(index_of(*zones(1, 1, 1)), asked) == ["n1", "n2", "n3"]
-
-    def test_without_the_field_the_minimum_is_that_of_the_domains_that_are_there(self) -> None:
-        """KEP-3022, feature enablement and rollback: disabled, the field of existing pods is ignored; enabled again, it counts."""
-        asked = pod_json(app="web", spreads=[spread("zone", min_domains=3, app="web")])
-        for is_on, passes in ((True, []), (False, ["n1", "n2"]), (True, [])):
-            rules = settings(rules={"topologySpread": {"minDomains": is_on}}).rules
-            assert passing(index_of(*zones(1, 1), rules=rules), asked) == passes
-
-    def test_a_node_left_out_is_judged_by_its_domain(self) -> None:
-        index = index_of(*zones(2, 0), node("left-out", zone="z1", taints=[taint("gpu")]), node("alone", zone="z9"))
-        index.upsert(node("alone", zone="z9", taints=[taint("gpu")]))
-        index.upsert(pod("w", on="alone", app="web"))
-        asked = pod_json(app="web", spreads=[spread(taints_policy="Honor", app="web")])
-        assert passing(index, asked) == ["alone", "n2"]
+SOFT = pod_json(spreads=[spread(hard=False, app="web")])
 
 
-class TestScore:
-    """Fewer matching pods are better; with more domains each one weighs more."""
+def test_counts_are_weighted_by_the_number_of_domains() -> None:
+    index = index_of(*zones(4, 1, 0))
+    assert raw(index, SOFT) == [6, 2, 0]  # ln(3 + 2) = 1.609
+    assert raw(index, SOFT, "n1", "n2") == [6, 1]  # ln(2 + 2) = 1.386
 
-    SOFT = pod_json(spreads=[spread(hard=False, app="web")])
 
-    def test_counts_are_weighted_by_the_number_of_domains(self) -> None:
-        index = index_of(*zones(4, 1, 0))
-        assert raw(index, self.SOFT) == [6, 2, 0]  # ln(3 + 2) = 1.609
-        assert raw(index, self.SOFT, "n1", "n2") == [6, 1]  # ln(2 + 2) = 1.386
+def soft(key: str = "zone", max_skew: int = 1, **fields: Any) -> Json:
+    return spread(key, max_skew, hard=False, **{"app": "web"} | fields)
 
-    def test_the_emptiest_gets_a_hundred_and_equals_all_do(self) -> None:
-        assert normalized(index_of(*zones(4, 1, 0)), self.SOFT) == [0, 66, 100]
-        assert normalized(index_of(*zones(2, 2)), self.SOFT) == [100, 100]
-        assert normalized(index_of(*zones(0, 0)), self.SOFT) == [100, 100]
+
+TAINTED = [node("n9", zone="z9", taints=[taint("gpu")]), pod("w", on="n9", app="web")]
+
+
+@pytest.mark.parametrize(
+    ("counts", "objects", "constraint", "app", "expected"),
+    [
+        # Fewer matching pods are better; the emptiest gets a hundred.
+        ((4, 1, 0), [], soft(), "", [0, 66, 100]),
+        ((2, 2), [], soft(), "", [100, 100]),
+        ((0, 0), [], soft(), "", [100, 100]),
+        # While pods are in fewer domains than minDomains, domains that may have one more are far ahead of all others.
+        *(
+            ((8, 2, 0), [], soft(min_domains=least), "web", expected)
+            for least, expected in (
+                *((None, [0, 76, 100]), (2, [0, 76, 100])),
+                *((3, [0, 19, 100]), (4, [0, 19, 100])),
+            )
+        ),
+        # A domain may have as many pods as maxSkew allows. A pod of another app makes no zone fuller.
+        ((3, 2, 0), [], soft(max_skew=3, min_domains=4), "web", [7, 57, 100]),
+        ((3, 2, 0), [], soft(max_skew=3, min_domains=4), "db", [28, 57, 100]),
+        ((2, 1, 0), [], soft("host", min_domains=3), "web", [0, 8, 100]),
+        # A pod on a node that does not count makes no domain.
+        ((2, 0), TAINTED, soft(min_domains=2, taints_policy="Honor"), "web", [0, 100]),
+    ],
+)
+def test_normalized_scores(
+    counts: tuple[int, ...], objects: list[Any], constraint: Json, app: str, expected: list[int]
+) -> None:
+    incoming = pod_json(spreads=[constraint], labels={"app": app} if app else {})
+    nodes = [f"n{at}" for at in range(1, len(counts) + 1)]
+    assert normalized(index_of(*zones(*counts), *objects), incoming, *nodes) == expected
 
 
 def plain_and_wished(counts: Sequence[int], max_skew: int, least: int = 3) -> tuple[list[int], list[int]]:
@@ -177,31 +209,6 @@ def plain_and_wished(counts: Sequence[int], max_skew: int, least: int = 3) -> tu
 
 class TestMinDomainsOfSoftConstraints:
     """While pods are in fewer domains than minDomains, domains that may have one more are far ahead of all others."""
-
-    @pytest.mark.parametrize(
-        ("min_domains", "expected"), [(None, [0, 76, 100]), (2, [0, 76, 100]), (3, [0, 19, 100]), (4, [0, 19, 100])]
-    )
-    def test_a_domain_without_pods_is_ahead_until_enough_domains_have_some(
-        self, min_domains: int | None, expected: list[int]
-    ) -> None:
-        """Three zones are there in each case; one of them has no pod, so a minimum of three is not met."""
-        asked = pod_json(app="web", spreads=[spread(hard=False, min_domains=min_domains, app="web")])
-        assert normalized(index_of(*zones(8, 2, 0)), asked) == expected
-
-    def test_a_domain_may_have_as_many_pods_as_max_skew_allows(self) -> None:
-        wish = spread("zone", 3, hard=False, min_domains=4, app="web")
-        index = index_of(*zones(3, 2, 0))
-        assert normalized(index, pod_json(app="web", spreads=[wish])) == [7, 57, 100]
-        assert normalized(index, pod_json(app="db", spreads=[wish])) == [28, 57, 100], "it makes no zone fuller"
-
-    def test_over_hostname_too(self) -> None:
-        asked = pod_json(app="web", spreads=[spread("host", hard=False, min_domains=3, app="web")])
-        assert normalized(index_of(*zones(2, 1, 0)), asked) == [0, 8, 100]
-
-    def test_a_pod_on_a_node_that_does_not_count_makes_no_domain(self) -> None:
-        asked = pod_json(app="web", spreads=[spread(hard=False, min_domains=2, taints_policy="Honor", app="web")])
-        gpu = node("n9", zone="z9", taints=[taint("gpu")])
-        assert normalized(index_of(*zones(2, 0), gpu, pod("w", on="n9", app="web")), asked, "n1", "n2") == [0, 100]
 
     def test_where_no_node_is_in_a_domain_that_would_help_scores_are_as_without(self) -> None:
         plain, wished = plain_and_wished((5, 2), 1)
@@ -233,41 +240,38 @@ class TestMinDomainsOfSoftConstraints:
         assert {max_skew: max(found) for max_skew, found in gained.items()} == {1: 60, 2: 54, 3: 44}
 
 
+SERVICES = [workload("Service", "a", {"app": "web"}), workload("Service", "b", {"tier": "x"})]
+OWNER = workload("ReplicaSet", "rs", matching(hash="1"))
+OWNED: Json = {"tier": "x", "hash": "1", "owner": ("ReplicaSet", "rs")}
+
+
 class TestDefaults:
     """Constraints for pods that bring none, over the pods that their Services and owner select."""
 
-    def passes(self, asked: Json, *objects: Object) -> list[str]:
-        spread_by_list = {"topologySpread": {"defaultingType": "List", "defaultConstraints": [BY_DEFAULT]}}
-        return passing(index_of(*zones(1, 0), *objects, rules=settings(rules=spread_by_list).rules), asked)
-
-    def test_without_a_service_or_owner_there_are_none(self) -> None:
-        assert self.passes(pod_json(app="web")) == ["n1", "n2"]
-
-    def test_a_service_that_selects_the_pod_makes_them_count(self) -> None:
-        assert self.passes(pod_json(app="web"), workload("Service", "s", {"app": "web"})) == ["n2"]
-
     @pytest.mark.parametrize(
-        "other",
+        ("labels", "objects", "expected"),
         [
-            workload("Service", "s", {"app": "db"}),
-            workload("Service", "s", {"app": "web"}, namespace="other"),
-            workload("Service", "s", None),
-            workload("Service", "s", {}),
+            ({}, [], "n1 n2"),
+            ({}, [workload("Service", "s", {"app": "web"})], "n2"),
+            ({}, [workload("Service", "s", {"app": "db"})], "n1 n2"),
+            ({}, [workload("Service", "s", {"app": "web"}, namespace="other")], "n1 n2"),
+            ({}, [workload("Service", "s", None)], "n1 n2"),
+            ({}, [workload("Service", "s", {})], "n1 n2"),
+            (OWNED, SERVICES, "n1 n2"),
+            (OWNED, [*SERVICES, OWNER, pod("peer", on="n1", app="web", tier="x", hash="1")], "n2"),
+            (OWNED, [*SERVICES, OWNER, pod("peer", on="n1", app="web", tier="x", hash="2")], "n1 n2"),
         ],
-        ids=["selects others", "another namespace", "no selector", "an empty selector"],
+        ids=[
+            *("no Service or owner", "a Service that selects it", "selects others", "another namespace", "no selector"),
+            *("an empty selector", "several Services", "several and an owner, a peer", "a pod of another revision"),
+        ],
     )
-    def test_a_service_of_others_does_not(self, other: Object) -> None:
-        assert self.passes(pod_json(app="web"), other) == ["n1", "n2"]
-
-    def test_the_selectors_of_all_services_and_of_the_owner_are_anded(self) -> None:
-        services = [workload("Service", "a", {"app": "web"}), workload("Service", "b", {"tier": "x"})]
-        owner = workload("ReplicaSet", "rs", matching(hash="1"))
-        asked = pod_json(app="web", tier="x", hash="1", owner=("ReplicaSet", "rs"))
-        assert self.passes(asked, *services) == ["n1", "n2"]
-        peer = pod("peer", on="n1", app="web", tier="x", hash="1")
-        assert self.passes(asked, *services, owner, peer) == ["n2"]
-        stranger = pod("peer", on="n1", app="web", tier="x", hash="2")
-        assert self.passes(asked, *services, owner, stranger) == ["n1", "n2"]
+    def test_the_selectors_of_all_services_and_of_the_owner_are_anded(
+        self, labels: Json, objects: list[Any], expected: str
+    ) -> None:
+        by_list = {"topologySpread": {"defaultingType": "List", "defaultConstraints": [BY_DEFAULT]}}
+        index = index_of(*zones(1, 0), *objects, rules=settings(rules=by_list).rules)
+        assert passing(index, pod_json(app="web", **labels)) == expected.split()
 
     @pytest.mark.parametrize(
         ("changes", "expected"),
@@ -321,29 +325,3 @@ def test_a_constraint_is_about_the_cluster_as_it_is_now() -> None:
     assert passing(index, SKEWED) == ["n3"]
     index.upsert(node("n3", zone="z2"))
     assert passing(index, SKEWED) == ["n1", "n2", "n3"]
-
-
-class TestRefusedEverywhere:
-    """Too much skew in every domain is told without a look at any node, and only where it is certain."""
-
-    ASKED = pod_json(app="web", spreads=[spread("zone", app="web", min_domains=3)])
-
-    def test_too_few_domains_and_none_of_them_is_empty(self) -> None:
-        assert against_all(index_of(*zones(1, 1)), self.ASKED) is Reason.SPREAD_SKEW
-        assert against_all(index_of(*zones(1, 0)), self.ASKED) is None
-        assert against_all(index_of(*zones(1, 1, 1)), self.ASKED) is None
-
-    def test_a_node_without_the_key_has_a_reason_of_its_own(self) -> None:
-        index = index_of(*zones(1, 1), node("bare"))
-        assert against_all(index, self.ASKED) is None
-        assert passing(index, self.ASKED) == []
-
-    def test_an_earlier_constraint_has_a_reason_of_its_own(self) -> None:
-        racked = [node(f"n{number}", zone=f"z{number}", labels={"rack": "r1"}) for number in (1, 2)]
-        index = index_of(*zones(1, 1), *racked, node("bare", zone="z1"))
-        asked = pod_json(app="web", spreads=[spread("rack", 9, app="web"), spread("zone", app="web", min_domains=3)])
-        assert against_all(index, asked) is None
-        assert (reason(index, asked, "bare"), reason(index, asked, "n1")) == (
-            Reason.SPREAD_LABEL_MISSING,
-            Reason.SPREAD_SKEW,
-        )
