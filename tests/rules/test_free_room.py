@@ -10,7 +10,7 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.host_ports import UsedPorts
-from extender.model.objects import Object, Pod
+from extender.model.objects import Node, Object, Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
 from extender.rules.catalog import counts_of_rules
@@ -61,14 +61,11 @@ def test_two_schedulers_do_not_get_the_same_room() -> None:
     assert audit(scene.index) == []
 
 
-def test_with_one_scheduler_room_is_left_to_it() -> None:
+def test_with_one_scheduler_room_is_left_to_it_and_with_several_every_pod_gets_one_node() -> None:
+    """Else the room that the pod takes would not be known before it is bound."""
     scene = Scene(schedulers="one")
     scene.assume("a", "n1")
     assert scene.passed("b", "n1") == ["n1"]
-
-
-def test_every_pod_gets_one_node() -> None:
-    """Else the room that it takes would not be known before it is bound."""
     assert len(Scene().passed("a", cpu=1)) == 1
 
 
@@ -101,10 +98,33 @@ def test_a_pod_with_too_many_host_ports_is_rejected_in_both_modes(mode: str) -> 
     assert scene.passed("c", host_ports=range(1000, 1200)) == ["n0"]
 
 
-def test_a_claim_with_a_host_port_keeps_it() -> None:
-    scene = Scene()
-    scene.assume("a", "n0", "n1", doubted=True, cpu=1, host_ports=[80])
-    assert (scene.passed("b", "n0", cpu=1, host_ports=[80]), scene.passed("b", "n0", cpu=1)) == ([], ["n0"])
+GPU: dict[str, Any] = {"cpu": 0, "also": {"example.com/gpu": "1"}}
+GPU_NODE = node("n2", allocatable={"cpu": "4", "pods": "110", "example.com/gpu": "2"})
+
+
+@pytest.mark.parametrize(
+    ("offered", "pods", "fields", "blamed"),
+    [(GPU_NODE, "ab", GPU, "example.com/gpu"), (stage("n2", pods=1), "a", {"cpu": 0}, "pods")],
+    ids=["devices that a node offers", "the number of pods"],
+)
+def test_the_last_place_is_given_once(offered: Node, pods: str, fields: dict[str, Any], blamed: str) -> None:
+    scene = Scene(offered)
+    for name in pods:
+        assert scene.passed(name, "n2", **fields) == ["n2"]
+        scene.assume(name, "n2", **fields)
+    assert scene.rejection("n2", **fields) == Rejection("FreeRoom", Reason.NO_ROOM, count=1, limit=0, blamed=(blamed,))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "passed"),
+    [("b", {"priority": 4}, []), ("b", {"priority": 6}, ["n0"]), ("a", {"priority": 5, "cpu": CPU}, ["n0"])],
+    ids=["lower priority", "higher priority", "the nominated pod itself"],
+)
+def test_a_nominated_pod_keeps_room_before_pods_of_lower_priority(
+    name: str, fields: dict[str, Any], passed: list[str]
+) -> None:
+    scene = Scene(contender("a", cpu=CPU, priority=5, nominated="n0"))
+    assert scene.passed(name, "n0", **fields) == passed
 
 
 def test_host_ports_are_compared_without_a_look_at_each_of_those_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,47 +138,16 @@ def test_host_ports_are_compared_without_a_look_at_each_of_those_in_use(monkeypa
     assert calls.taken() <= 8, "once for the ports of the pod, in each filter and verdict"
 
 
-def test_devices_that_a_node_offers_are_counted() -> None:
-    scene = Scene(gpu_node("n2", 2))
-    gpu: dict[str, Any] = {"cpu": 0, "also": {"example.com/gpu": "1"}}
-    for name in "ab":
-        scene.assume(name, "n2", **gpu)
-    assert scene.rejection("n2", **gpu) == Rejection(
-        "FreeRoom", Reason.NO_ROOM, count=1, limit=0, blamed=("example.com/gpu",)
-    )
-
-
-def gpu_node(name: str, gpus: int) -> Object:
-    return node(name, allocatable={"cpu": "4", "pods": "110", "example.com/gpu": str(gpus)})
-
-
-def test_the_number_of_pods_counts() -> None:
-    scene = Scene(stage("n2", pods=1))
-    assert scene.passed("a", "n2", cpu=0) == ["n2"], "the last place"
-    scene.assume("a", "n2", cpu=0)
-    assert scene.rejection("n2", cpu=0) == Rejection("FreeRoom", Reason.NO_ROOM, count=1, limit=0, blamed=("pods",))
-
-
-def test_a_pod_in_doubt_keeps_room_wherever_it_may_be() -> None:
+def test_a_pod_in_doubt_keeps_room_and_host_ports_wherever_it_may_be() -> None:
     scene = Scene()
-    scene.assume("a", "n0", "n1", doubted=True)
+    scene.assume("a", "n0", "n1", doubted=True, host_ports=[80])
     kept = [scene.passed("b", "n1"), scene.passed("b", "n0", cpu=CPU), scene.passed("b", "n0")]
+    assert (scene.passed("b", "n0", cpu=1, host_ports=[80]), scene.passed("b", "n0", cpu=1)) == ([], ["n0"])
     scene.index.assumed.forget("uid-a")
     assert kept == [[], [], ["n0"]]
     assert scene.passed("b", "n1") == ["n1"]
     assert not scene.index.view.room.claims if scene.index.view.room else False
     assert audit(scene.index) == []
-
-
-def test_a_nominated_pod_keeps_room_before_pods_of_lower_priority() -> None:
-    scene = Scene(contender("a", cpu=CPU, priority=5, nominated="n0"))
-    asked = [scene.passed("b", "n0", priority=priority) for priority in (4, 6)]
-    assert asked == [[], ["n0"]]
-
-
-def test_a_pod_is_not_in_its_own_way() -> None:
-    scene = Scene(contender("a", cpu=CPU, priority=5, nominated="n0"))
-    assert scene.passed("a", "n0", cpu=CPU, priority=5) == ["n0"]
 
 
 def test_nodes_of_a_request_have_the_room_that_they_came_with() -> None:
@@ -170,23 +159,16 @@ def test_nodes_of_a_request_have_the_room_that_they_came_with() -> None:
     assert list(scene.verb.decide(args, 0).result.passed) == ["new-0"]
 
 
-def test_a_node_that_comes_back_has_the_pods_that_are_on_it() -> None:
-    scene = Scene()
-    scene.assume("a", "n1")
-    scene.index.delete(stage("n1", cpu=HALF))
-    scene.index.upsert(stage("n1", cpu=HALF))
-    assert scene.passed("b", "n1") == []
-    assert audit(scene.index) == []
-
-
-def test_a_rebuilt_index_counts_the_same_room() -> None:
+def test_a_node_that_comes_back_and_a_rebuilt_index_count_the_same_room() -> None:
     scene = Scene(contender("x", cpu=HALF, on="n0"))
     scene.assume("a", "n1")
     scene.assume("b", "n0", doubted=True)
+    scene.index.delete(stage("n1", cpu=HALF))
+    scene.index.upsert(stage("n1", cpu=HALF))
+    assert (scene.passed("b", "n1"), audit(scene.index)) == ([], [])
     scene.index.rebuild()
     scene.index.drifts = 0
-    assert audit(scene.index) == []
-    assert scene.passed() == []
+    assert (scene.passed(), audit(scene.index)) == ([], [])
 
 
 def test_the_audit_sees_room_that_is_counted_wrong() -> None:
@@ -272,15 +254,13 @@ async def test_a_rejected_pod_is_requeued_when_an_assumed_pod_gives_its_room_bac
 # -- preemption --------------------------------------------------------------------------------------------------------
 
 
-def test_room_that_pods_of_lower_priority_take_is_made_by_preemption() -> None:
-    scene = Scene(contender("low", cpu=HALF, on="n1"), contender("full", cpu=CPU, priority=9, on="n0"))
+def test_room_is_made_by_preemption_only_where_no_other_node_has_it() -> None:
+    low = contender("low", cpu=HALF, on="n1")
+    scene = Scene(low, contender("full", cpu=CPU, priority=9, on="n0"))
     plan = scene.ask("c", "n1", priority=5).plan
     assert plan is not None
-    assert (plan.node, [each.name for each in plan.victims]) == ("n1", ["low"])
-
-
-def test_no_preemption_for_room_that_another_node_has() -> None:
-    scene = Scene(contender("low", cpu=HALF, on="n1"))
+    assert (plan.node, [victim.name for victim in plan.victims]) == ("n1", ["low"])
+    scene = Scene(low)
     assert scene.ask("c", "n1", "n0", priority=5).plan is None
     assert scene.ask("c", "n1", priority=5).plan is None, "n0 is outside of the sample and has room"
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from extender.model.objects import Object
-from extender.model.preemption import PreemptionPlan
+from extender.model.objects import Object, Pod
 from extender.model.rejections import Reason
 from extender.model.release import GroupKey, Slot
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.select_host import find_node_elsewhere
-from tests.builders import asking, node_json, preempting, settings, term
+from tests.builders import Json, asking, node_json, preempting, settings, term
 from tests.contenders import CPU, cluster, contender, contender_json, stage
+from tests.index.counting import Assume, apply
 from tests.rules.judging import Asker
 
 GROUP = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "job-1")
@@ -26,18 +26,79 @@ BOTH_MODES = pytest.mark.parametrize("mode", ["offload", "augment"])
 class Scene(Asker):
     """Two empty nodes; "a" and "b", half a node each, have slots on n0."""
 
-    def __init__(self, *objects: Object, slots: str = "n0", **sections: Any) -> None:
+    def __init__(self, *objects: Object, slots: str = "a@n0 b@n0", **sections: Any) -> None:
         members = (contender("a", cpu=HALF), contender("b", cpu=HALF))
         index = cluster(stage("n0"), stage("n1"), *members, *objects)
         super().__init__(index, settings(**({"preemption": {"mode": "off"}} | sections)), ("n0", "n1"), cpu=HALF)
-        index.reserved.reserve(GROUP, [Slot(f"uid-{name}", slots) for name in "ab"], until=60.0)
+        self.reserve(slots)
+
+    def reserve(self, slots: str) -> None:
+        """Slots of the group, each a pod and its node."""
+        pairs = (word.split("@") for word in slots.split())
+        self.index.reserved.reserve(GROUP, [Slot(f"uid-{pod}", node) for pod, node in pairs], until=60.0)
+
+
+def half(name: str, **fields: Any) -> Pod:
+    return contender(name, cpu=HALF, **fields)
+
+
+MORE: Json = {"cpu": HALF + 1}
+THREE_HALVES = stage("n0", cpu=CPU + HALF)
+A_ASSUMED, D_ASSUMED = Assume(contender("a", cpu=HALF), ("n0",)), Assume(contender("d", cpu=HALF), ("n0", "n1"))
+# The slots, further steps, and for each request the pod, its fields and the nodes that pass.
+PASSING: dict[str, tuple[str, list[Any], list[tuple[str, Json, str]]]] = {
+    "another pod": ("a@n0 b@n0", [], [("c", {}, "n1")]),
+    "pods of the group": ("a@n0 b@n0", [], [("a", {}, "n0 n1"), ("b", {}, "n0 n1")]),
+    # n1 holds the large sibling, and its place would be one for the pod; n0 is too small for the sibling.
+    "a sibling that does not fit into the pod's own room": (
+        "a@n0 d@n1", [contender("d", cpu=CPU), stage("n0", cpu=HALF)], [("a", {}, "n0")],
+    ),
+    "a sibling that may not use the pod's own node": (
+        "a@n0 d@n1", [half("d", node_selector={"disk": "ssd"}), stage("n1", cpu=HALF, labels={"disk": "ssd"})],
+        [("a", {}, "n0")],
+    ),
+    "room beside the slots": ("a@n0", [], [("c", {}, "n0 n1"), ("c", MORE, "n1")]),
+    "a third place for pods": ("a@n0 b@n0", [stage("n0", pods=3)], [("c", {"cpu": 0}, "n0 n1")]),
+    "a slot takes a place": ("a@n0 b@n0", [stage("n0", pods=2)], [("c", {"cpu": 0}, "n1")]),
+    "assumed in its slot, it counts once": (
+        "a@n0 b@n0", [THREE_HALVES, A_ASSUMED], [("c", {}, "n0 n1"), ("c", MORE, "n1")],
+    ),
+    "bound in its slot, it counts once": (
+        "a@n0 b@n0", [THREE_HALVES, A_ASSUMED, half("a", on="n0")], [("c", {}, "n0 n1"), ("c", MORE, "n1")],
+    ),
+    "nominated with a slot it counts once, without it counts too": (
+        "a@n0 b@n0", [stage("n0", cpu=2 * CPU), half("e", nominated="n0"), half("a", nominated="n0")],
+        [("c", {}, "n0 n1"), ("c", MORE, "n1")],
+    ),
+    "three halves": ("a@n0 b@n0", [THREE_HALVES], [("c", {}, "n0 n1")]),
+    # kube-scheduler may bind the pod to any of its nodes, and does not know of the slots.
+    "a pod of undetermined node counts on each": ("a@n0 b@n0", [THREE_HALVES, D_ASSUMED], [("c", {}, "n1")]),
+    "requests that change": (
+        "a@n0 b@n0", [contender("a", cpu=HALF // 2)], [("c", {"cpu": HALF // 2}, "n0 n1"), ("c", {}, "n1")],
+    ),
+}  # fmt: skip
 
 
 @BOTH_MODES
-def test_another_pod_does_not_take_reserved_room(mode: str) -> None:
+@pytest.mark.parametrize(("slots", "steps", "requests"), PASSING.values(), ids=PASSING)
+def test_another_pod_does_not_take_reserved_room(
+    slots: str, steps: list[Any], requests: list[tuple[str, Json, str]], mode: str
+) -> None:
     scene = Scene(mode=mode)
-    assert scene.passed() == ["n1"]
-    assert scene.ask("c", "n0").result.unresolvable == {"n0": Reason.RESERVED.text}
+    apply(scene.index, *(step for step in steps if isinstance(step, Pod) and step.uid not in scene.index.pods))
+    scene.reserve(slots)
+    apply(scene.index, *steps)
+    for name, fields, nodes in requests:
+        assert scene.passed(name, **fields) == nodes.split()
+        for node in {"n0", "n1"}.difference(nodes.split()):
+            assert scene.ask(name, node, **fields).result.unresolvable == {node: Reason.RESERVED.text}
+
+
+def test_decisive_placement_answers_one_node_for_a_pod_with_a_slot_and_by_its_own_score() -> None:
+    """n1 is empty, and half of n0 is in use."""
+    scene = Scene(half("x", on="n0"), placement="decisive")
+    apply(scene.index, stage("n0", cpu=2 * CPU), stage("n1", cpu=2 * CPU))
+    assert scene.passed("a") == ["n1"]
 
 
 @BOTH_MODES
@@ -57,20 +118,6 @@ def test_another_pod_gets_the_room_once_it_is_freed(mode: str, end: str) -> None
     assert "n0" in scene.passed()
 
 
-@BOTH_MODES
-def test_a_pod_passes_on_every_node_that_holds_it_beside_the_slots_of_others(mode: str) -> None:
-    scene = Scene(mode=mode)
-    assert [scene.passed(name) for name in "ab"] == [["n0", "n1"], ["n0", "n1"]]
-
-
-def test_decisive_placement_answers_one_node_for_a_pod_with_a_slot_and_by_its_own_score() -> None:
-    """n1 is empty, and half of n0 is in use."""
-    scene = Scene(contender("x", cpu=HALF, on="n0"), placement="decisive")
-    scene.index.upsert(stage("n0", cpu=2 * CPU))
-    scene.index.upsert(stage("n1", cpu=2 * CPU))
-    assert scene.passed("a") == ["n1"]
-
-
 def test_a_pod_takes_the_place_of_an_equal_sibling_which_gets_its_own() -> None:
     """Each node holds one of the two."""
     scene = Scene()
@@ -88,22 +135,6 @@ def test_a_pod_takes_the_place_of_an_equal_sibling_which_gets_its_own() -> None:
     assert scene.passed("c") == [], "the binding failed: both have room as before"
     scene.index.upsert(contender("a", cpu=HALF, on="n0"))
     assert scene.index.reserved.slots_of(GROUP) == (Slot("uid-b", "n1"),)
-
-
-def test_a_pod_does_not_take_the_room_of_a_sibling_that_does_not_fit_into_its_own() -> None:
-    """n1 holds the large sibling, and its place would be one for the pod; n0 is too small for the sibling."""
-    scene = Scene(contender("d", cpu=CPU))
-    scene.index.upsert(stage("n0", cpu=HALF))
-    scene.index.reserved.reserve(GROUP, [Slot("uid-a", "n0"), Slot("uid-d", "n1")], until=60.0)
-    assert scene.passed("a") == ["n0"]
-    assert scene.ask("a", "n1").result.unresolvable == {"n1": Reason.RESERVED.text}
-
-
-def test_a_pod_does_not_take_the_room_of_an_equal_sibling_that_may_not_use_its_node() -> None:
-    scene = Scene(contender("d", cpu=HALF, node_selector={"disk": "ssd"}))
-    scene.index.upsert(stage("n1", cpu=HALF, labels={"disk": "ssd"}))
-    scene.index.reserved.reserve(GROUP, [Slot("uid-a", "n0"), Slot("uid-d", "n1")], until=60.0)
-    assert scene.passed("a") == ["n0"]
 
 
 def test_a_sibling_that_goes_to_one_of_several_nodes_leaves_each_other_pod_of_the_group_a_node() -> None:
@@ -144,52 +175,6 @@ def test_a_sibling_on_its_way_is_not_given_room_that_is_reserved_for_others() ->
     assert list(scene.verb.decide(args, 0).result.passed) == ["n0"]
 
 
-def test_room_beside_the_slots_is_free() -> None:
-    scene = Scene()
-    scene.index.reserved.reserve(GROUP, [Slot("uid-a", "n0")], until=60.0)
-    assert scene.passed() == ["n0", "n1"]
-    assert scene.passed(cpu=HALF + 1) == ["n1"]
-
-
-def test_a_slot_is_one_of_the_pods_that_a_node_may_run() -> None:
-    scene = Scene()
-    scene.index.upsert(stage("n0", pods=3))
-    assert scene.passed(cpu=0) == ["n0", "n1"]
-    scene.index.upsert(stage("n0", pods=2))
-    assert scene.passed(cpu=0) == ["n1"]
-
-
-def test_a_pod_that_is_assumed_or_bound_in_its_slot_counts_once() -> None:
-    scene = Scene()
-    scene.index.upsert(stage("n0", cpu=CPU + HALF))
-    for step in ("assumed", "bound"):
-        if step == "assumed":
-            scene.index.assume(contender("a", cpu=HALF), ("n0",), 0.0)
-        else:
-            scene.index.upsert(contender("a", cpu=HALF, on="n0"))
-        assert scene.passed() == ["n0", "n1"], step
-        assert scene.passed(cpu=HALF + 1) == ["n1"], step
-
-
-def test_a_nominated_pod_with_a_slot_counts_once_and_one_without_counts_too() -> None:
-    scene = Scene(contender("e", cpu=HALF, nominated="n0"))
-    scene.index.upsert(contender("a", cpu=HALF, nominated="n0"))
-    scene.index.upsert(stage("n0", cpu=2 * CPU))
-    assert scene.passed(cpu=HALF) == ["n0", "n1"]
-    assert scene.passed(cpu=HALF + 1) == ["n1"]
-
-
-def test_a_pod_of_undetermined_node_counts_on_each_node_with_slots_that_it_may_be_on() -> None:
-    """kube-scheduler may bind it to any of them, and does not know of the slots."""
-    scene = Scene()
-    scene.index.upsert(stage("n0", cpu=CPU + HALF))
-    assert scene.passed() == ["n0", "n1"]
-    scene.index.assume(contender("d", cpu=HALF), ("n0", "n1"), 0.0)
-    assert scene.passed() == ["n1"]
-    scene.index.assumed.forget("uid-d")
-    assert scene.passed() == ["n0", "n1"]
-
-
 def test_whole_nodes_in_the_request_are_judged_by_what_is_reserved_there() -> None:
     scene = Scene()
     bodies = [node_json(name, allocatable={"cpu": f"{CPU}m", "pods": "9"}) for name in ("n0", "new")]
@@ -197,23 +182,23 @@ def test_whole_nodes_in_the_request_are_judged_by_what_is_reserved_there() -> No
     assert list(found.passed) == ["new"]
 
 
-def test_a_rejection_for_want_of_a_place_counts_the_pod_alone() -> None:
-    index = cluster(stage("n0", pods=1), contender("a"))
-    index.reserved.reserve(GROUP, [Slot("uid-a", "n0")], until=60.0)
-    pod, view = contender("c"), index.view
-    found = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame()).verdict(view.known["n0"])
-    assert found is not None
-    assert (found.reason, found.count, found.limit, found.blamed) == (Reason.RESERVED, 1, 0, ("pods", "default/a"))
-
-
-def test_a_rejection_names_the_resource_what_is_left_of_it_and_the_pods_with_slots() -> None:
-    scene = Scene()
-    pod, view = scene.args().pod, scene.index.view
-    filters = catalog.prepare_filters(pod, view.compiled(pod.signature), view, IndexFrame())
+@pytest.mark.parametrize(
+    ("pods", "fields", "expected"),
+    [
+        (1, {}, (1, 0, ("pods", "default/a"))),
+        (9, {"cpu": HALF}, (HALF, 0, ("cpu", "default/a", "default/b"))),
+    ],
+)
+def test_a_rejection_names_the_resource_what_is_left_of_it_and_the_pods_with_slots(
+    pods: int, fields: Json, expected: tuple[int, int, tuple[str, ...]]
+) -> None:
+    scene = Scene(stage("n0", pods=pods), slots="a@n0 b@n0" if pods > 1 else "a@n0")
+    incoming, view = contender("c", **fields), scene.index.view
+    filters = catalog.prepare_filters(incoming, view.compiled(incoming.signature), view, IndexFrame())
     found = filters.verdict(view.known["n0"])
     assert found is not None
-    assert (found.rule, found.reason, found.count, found.limit) == ("ReservedRoom", Reason.RESERVED, HALF, 0)
-    assert found.blamed == ("cpu", "default/a", "default/b")
+    assert (found.rule, found.reason) == ("ReservedRoom", Reason.RESERVED)
+    assert (found.count, found.limit, found.blamed) == expected
 
 
 def test_a_cached_rejection_ends_when_room_on_a_node_with_slots_changes() -> None:
@@ -230,17 +215,15 @@ def test_a_rejection_is_not_given_again_to_the_pod_with_the_slot() -> None:
     scene = Scene()
     first, own = scene.args("c", "n0"), scene.args("a", "n0")
     assert first.pod.signature is own.pod.signature
-    assert not scene.verb.decide(first, 0).result.passed
-    assert list(scene.verb.decide(own, 0).result.passed) == ["n0"]
+    assert [list(scene.verb.decide(args, 0).result.passed) for args in (first, own)] == [[], ["n0"]]
 
 
 def test_a_rejection_beside_pods_of_undetermined_node_is_not_cached() -> None:
     scene = Scene()
-    scene.index.upsert(stage("n0", cpu=CPU + HALF))
-    scene.index.assume(contender("d", cpu=HALF), ("n0", "n1"), 0.0)
-    assert not scene.passed("c", "n0")
+    apply(scene.index, THREE_HALVES, D_ASSUMED)
+    before = scene.passed("c", "n0")
     scene.index.assumed.forget("uid-d")
-    assert scene.passed("c", "n0") == ["n0"]
+    assert (before, scene.passed("c", "n0"), scene.passed("c")) == ([], ["n0"], ["n0", "n1"])
 
 
 async def test_a_rejected_pod_is_requeued_when_the_room_is_freed() -> None:
@@ -265,33 +248,27 @@ def test_a_pod_with_a_slot_is_nominated_there_if_the_sample_had_no_node_for_it()
     assert find_node_elsewhere(pod, scene.index.view, scene.settings, 0)[0] not in ("", "n0")
 
 
-def _plan(scene: Scene, **fields: Any) -> PreemptionPlan | None:
-    return scene.ask("c", "n0", **fields).plan
+LOW, HIGH = contender("low", cpu=HALF, on="n0", priority=1), contender("high", cpu=CPU, on="n1", priority=1000)
 
 
-def test_a_preemption_makes_room_beside_the_slots() -> None:
-    """n0 has room for three halves: two slots and a pod of low priority, which has to leave."""
-    low = contender("low", cpu=HALF, on="n0", priority=1)
-    scene = Scene(low, contender("high", cpu=CPU, on="n1", priority=1000), preemption={"mode": "execute"})
-    scene.index.upsert(stage("n0", cpu=CPU + HALF))
-    plan = _plan(scene, priority=100)
-    assert plan is not None
-    assert (plan.node, [each.name for each in plan.victims]) == ("n0", ["low"])
-    assert _plan(scene, priority=100, cpu=HALF + 1) is None, "no pod that leaves makes room for more than a half"
-
-
-def test_a_preemption_makes_room_beside_slots_and_nominated_pods() -> None:
-    """n0 has room for four halves: two slots, a nominated pod, and one that has to leave."""
-    objects = (
-        contender("low", cpu=HALF, on="n0", priority=1),
-        contender("e", cpu=HALF, priority=100, nominated="n0"),
-        contender("high", cpu=CPU, on="n1", priority=1000),
-    )
-    scene = Scene(*objects, preemption={"mode": "execute"})
-    scene.index.upsert(stage("n0", cpu=2 * CPU))
-    plan = _plan(scene, priority=100)
-    assert plan is not None
-    assert [each.name for each in plan.victims] == ["low"]
+@pytest.mark.parametrize(
+    ("cpu", "more", "fields", "victims"),
+    [
+        (CPU + HALF, [], {}, ["low"]),
+        # No pod that is removed makes room for more than a half.
+        (CPU + HALF, [], MORE, None),
+        (2 * CPU, [half("e", priority=100, nominated="n0")], {}, ["low"]),
+    ],
+    ids=["two slots", "a larger pod", "two slots and a nominated pod"],
+)
+def test_a_preemption_makes_room_beside_the_slots(
+    cpu: int, more: list[Object], fields: Json, victims: list[str] | None
+) -> None:
+    """n0 has room for the slots, for nominated pods, and for a pod of low priority, which has to be removed."""
+    scene = Scene(LOW, HIGH, *more, preemption={"mode": "execute"})
+    scene.index.upsert(stage("n0", cpu=cpu))
+    plan = scene.ask("c", "n0", priority=100, **fields).plan
+    assert (plan and (plan.node, [pod.name for pod in plan.victims])) == (victims and ("n0", victims))
 
 
 @pytest.mark.parametrize("mode", ["execute", "advise"])
@@ -316,13 +293,6 @@ def test_a_preemption_for_a_pod_in_its_own_slot_needs_no_more_room_than_node_fit
         contender("a", cpu=HALF), scene.index.view, scene.index.view.known["n0"], (), checks_fit=False
     )
     assert trials == []
-
-
-def test_a_pod_whose_requests_change_keeps_its_slot_with_the_new_ones() -> None:
-    scene = Scene()
-    scene.index.upsert(contender("a", cpu=HALF // 2))
-    assert scene.index.reserved.room_of("default") == {"cpu": HALF + HALF // 2, "pods": 2}
-    assert scene.passed(cpu=HALF // 2) == ["n0", "n1"]
 
 
 def test_slots_are_replaced_in_one_step_and_only_for_pods_that_wait_for_a_node() -> None:
