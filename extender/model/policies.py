@@ -260,7 +260,6 @@ class Size(NamedTuple):
 
 
 _POD_TERMS: Final = ("affinity.podAffinity.", "affinity.podAntiAffinity.")
-_ABOUT_PODS: Final = ("affinity.podAffinity.", "affinity.podAntiAffinity.")
 _ONE_TERM: Final = Size(node_selector_terms=1)
 
 
@@ -401,7 +400,7 @@ class Policy:
         return (
             self.mode is Mode.ENFORCE
             and self.acts(Moment.SCHEDULING)
-            and any(path.startswith(_ABOUT_PODS) for path in self.directives.lists)
+            and any(path.startswith(_POD_TERMS) for path in self.directives.lists)
         )
 
     def is_for(self, owner_kind: str) -> bool:

@@ -15,7 +15,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 # As strconv.ParseInt of Go, base 10, 64 bits; int() would also accept blanks and underscores.
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_LARGEST = 2**63 - 1
+_INT64 = range(-(2**63), 2**63)
 
 TOPOLOGY_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
@@ -118,6 +118,6 @@ def _compares(label: str | None, operator: str, values: list[str]) -> bool:
     if label is None or len(values) != 1 or not (_INTEGER.fullmatch(label) and _INTEGER.fullmatch(values[0])):
         return False
     ours, bound = int(label), int(values[0])
-    if max(abs(ours), abs(bound)) > _LARGEST:
+    if ours not in _INT64 or bound not in _INT64:
         return False
     return ours > bound if operator == "Gt" else ours < bound

@@ -18,6 +18,7 @@ from tests.builders import CONTAINER, PREFERRED, REQUIRED, Json, matching, sprea
 from tests.wire.spoiling import spoil
 
 GPU = "nvidia.com/gpu"
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 HASH = "pod-template-hash"
 
 
@@ -140,6 +141,22 @@ def test_a_term_without_a_selector_selects_nothing_and_stays_so() -> None:
     wanted = {"topologyKey": "zone"}
     spec = completed(a_pod(affinity={"podAntiAffinity": {REQUIRED: [wanted]}}))["spec"]
     assert spec["affinity"]["podAntiAffinity"][REQUIRED] == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("toleration", "added"),
+    [
+        ({"operator": "Exists"}, []),
+        ({"operator": "Exists", "effect": "NoExecute"}, []),
+        ({"operator": "Exists", "effect": "NoSchedule"}, [NOT_READY, UNREACHABLE]),
+        ({"key": NOT_READY, "operator": "Exists", "effect": "NoExecute"}, [UNREACHABLE]),
+        ({"key": UNREACHABLE, "operator": "Exists"}, [NOT_READY]),
+        ({"key": NOT_READY, "operator": "Exists", "effect": "NoSchedule"}, [NOT_READY, UNREACHABLE]),
+    ],
+)
+def test_a_toleration_that_lets_pods_run_on_unready_nodes_is_kept(toleration: Json, added: list[str]) -> None:
+    tolerations = completed(a_pod(tolerations=[toleration]))["spec"]["tolerations"]
+    assert [each["key"] for each in tolerations[1:]] == added
 
 
 def test_the_tolerations_and_priorities_of_admission_are_there() -> None:

@@ -80,6 +80,7 @@ def test_a_value_within_all_bounds_has_no_error() -> None:
     [
         ({"text": "abcdef"}, 'x.text: Too long: "abcdef": may not be more than 5 characters'),
         ({"text": "A"}, 'x.text: Invalid value: "A": must match ^[a-z]+$'),
+        ({"text": "a\n"}, 'x.text: Invalid value: "a\\n": must match ^[a-z]+$'),
         ({"text": 5}, "x.text: Invalid value: 5: must be a string"),
         ({"text": None}, "x.text: Required value"),
         ({"size": 10}, "x.size: Invalid value: 10: must be in the range 1-9"),

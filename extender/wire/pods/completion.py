@@ -25,6 +25,7 @@ from extender.wire.policies.node_terms import PREFERRED, REQUIRED
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The PriorityClasses that every cluster has."""
 
+_NO_EXECUTE: Final = "NoExecute"
 _NOT_READY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _SPEC: Final = {
     "restartPolicy": "Always",
@@ -133,14 +134,20 @@ def complete_ports(spec: JsonObject) -> None:
 
 
 def tolerate_unready_nodes(spec: JsonObject) -> None:
-    """Adds the default tolerations if they are missing. The API server does that on updates too."""
+    """Adds the default tolerations if they are missing, as the admission plugin DefaultTolerationSeconds does.
+
+    On creations and on updates. A toleration of another effect than NoExecute is not enough.
+    """
     tolerations = spec.get("tolerations") or []
     if not isinstance(tolerations, list) or not all(isinstance(toleration, dict) for toleration in tolerations):
         return  # the check refuses it
     spec["tolerations"] = tolerations
     for key in _NOT_READY:
-        if not any(toleration.get("key", "") in (key, "") for toleration in tolerations):
-            fill = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        if not any(
+            (toleration.get("key") or "") in (key, "") and (toleration.get("effect") or "") in (_NO_EXECUTE, "")
+            for toleration in tolerations
+        ):
+            fill = {"key": key, "operator": "Exists", "effect": _NO_EXECUTE, "tolerationSeconds": 300}
             tolerations.append(fill)
 
 

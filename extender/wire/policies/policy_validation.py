@@ -242,14 +242,15 @@ def _text(declared: Text) -> Check:
 
 
 def _form(declared: Text) -> Check:
-    pattern, longest = re.compile(declared.pattern), declared.longest
+    # In a JSON schema `$` is the end of the text. In Python it also matches before a last newline, and `\Z` does not.
+    pattern, longest = re.compile(re.sub(r"\$$", r"\\Z", declared.pattern)), declared.longest
 
     def check(found: Problems, text: str, path: str) -> None:
         if len(text) > longest:
             found.add(ErrorType.TOO_LONG, path, f"may not be more than {longest} characters", text)
         # `search`, because a pattern of a JSON schema may match anywhere. The patterns here have their own ^ and $.
         if not pattern.search(text):
-            found.invalid(path, text, f"must match {pattern.pattern}")
+            found.invalid(path, text, f"must match {declared.pattern}")
 
     return check
 

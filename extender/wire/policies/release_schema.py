@@ -95,7 +95,7 @@ def _check_resources(found: Problems, value: Any, path: str) -> None:
             found.invalid(at, amount, "is not a resource here: use `pods` of the quota")
         elif not is_label_key(name):
             found.invalid(at, name, "not the name of a resource")
-        elif len(amount) > LONGEST_QUANTITY or not re.match(QUANTITY, amount):
+        elif len(amount) > LONGEST_QUANTITY or not re.fullmatch(QUANTITY, amount):
             found.invalid(at, amount, 'not a quantity that is at least 0, such as "4", 500m or 16Gi')
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from extender.model.constraints.node_affinity import as_int64
 from extender.simulator.apiserver.kinds import NAMESPACES, PODS
 from extender.simulator.apiserver.store import Store
-from extender.simulator.json_objects import JsonObject, is_finished
+from extender.simulator.json_objects import JsonObject, holds, is_finished
 from extender.simulator.oracle.brute_force import (
     AFFINITY_REJECTED,
     ANTI_AFFINITY_REJECTED,
@@ -218,3 +219,13 @@ def test_a_run_is_judged_by_what_could_be_known(steps: str, lag: float, found: s
     play(run, steps)
     wrong = violations(run.journal, lag=lag, doubt=0.0)
     assert [violation.decision.name.removeprefix("default/") for violation in wrong] == found.split()
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "+7", "-0", str(2**63 - 1), str(2**63), str(-(2**63)), str(-(2**63) - 1), "1_0", " 1"]
+)
+def test_integers_of_labels_are_those_of_64_bits(text: str) -> None:
+    is_integer = holds({"key": "a", "operator": "Gt", "values": ["-1"]}, {"a": text}) or holds(
+        {"key": "a", "operator": "Lt", "values": ["0"]}, {"a": text}
+    )
+    assert is_integer == (as_int64(text) is not None)
