@@ -9,8 +9,10 @@ from aiohttp import web
 from extender.simulator.apiserver.kinds import NAMESPACES, PODS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject, condition_of
+from extender.simulator.oracle.journal import JournalDecision
 from extender.simulator.scheduler.extender_client import ExtenderEntry
 from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
+from extender.simulator.scheduler.preemption import PostFilter
 from tests.simulator.plain import namespace
 
 Answer = Callable[[JsonObject], Any]
@@ -71,9 +73,28 @@ class FakeExtender:
 class Cluster:
     """An API server and the loop in front of it."""
 
-    def __init__(self, api: ApiServer, loop: SchedulingLoop) -> None:
+    def __init__(self, api: ApiServer, loop: SchedulingLoop, preemption: PostFilter | None = None) -> None:
         self.api = api
         self.loop = loop
+        self._preemption = preemption
+
+    @property
+    def preemption(self) -> PostFilter:
+        assert self._preemption is not None
+        return self._preemption
+
+    @property
+    def pods(self) -> list[str]:
+        return [stored.key.rpartition("/")[2] for stored in self.api.store.table(PODS).latest()]
+
+    @property
+    def decisions(self) -> list[JournalDecision]:
+        return [entry for entry in self.loop.journal.entries if isinstance(entry, JournalDecision)]
+
+    @property
+    def decided(self) -> list[str]:
+        """The pods of the decisions, in order."""
+        return [entry.pod["metadata"]["name"] for entry in self.decisions]
 
     def create(self, obj: JsonObject) -> None:
         self.api.operations.create(PODS, obj)
@@ -97,16 +118,25 @@ async def cluster(
     *objects: JsonObject,
     extender: FakeExtender | None = None,
     entry: dict[str, Any] | None = None,
+    preemption: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Cluster]:
-    """A cluster of these objects (and the namespace `default`) with a running loop."""
+    """A cluster of these objects (and the namespace `default`) with a running loop, which preempts with such arguments."""
     async with ApiServer() as api, (extender or FakeExtender()).running():
         api.store.load(objects)
         api.operations.create(NAMESPACES, namespace("default"))
         configured = ExtenderEntry(url_prefix=extender.url, **(entry or {})) if extender else None
-        loop = SchedulingLoop(api.store, api.url, configured, LoopSettings(**settings))
+        after = None
+        if configured and preemption is not None:
+            after = PostFilter(api.store, api.url, configured, **preemption)
+        steps: dict[str, Any] = {"after_filter": after} if after else {}
+        loop = SchedulingLoop(api.store, api.url, configured, LoopSettings(**settings), **steps)
+        if after:
+            after.attach(loop.cache)
         await loop.start()
         try:
-            yield Cluster(api, loop)
+            yield Cluster(api, loop, after)
         finally:
             await loop.stop()
+            if after:
+                await after.close()

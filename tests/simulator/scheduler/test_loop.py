@@ -2,25 +2,20 @@
 
 import pytest
 
-from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, Target
-from extender.simulator.apiserver.patching import MERGE
+from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, ServedKind, Target
+from extender.simulator.apiserver.patching import MERGE, apply_patch
 from extender.simulator.json_objects import JsonObject
-from extender.simulator.oracle.journal import FailedBinding, JournalDecision
+from extender.simulator.oracle.journal import FailedBinding
 from extender.simulator.scheduler.cache import nodes_to_find
 from tests.fakes import until
 from tests.simulator.fake_extender import Cluster, FakeExtender, accept_all, cluster, refuse_all
 from tests.simulator.plain import HOSTNAME, node, pod
 
 TAINT: JsonObject = {"key": "dedicated", "value": "db", "effect": "NoSchedule"}
-TOLERATION: JsonObject = {"key": "dedicated", "operator": "Equal", "value": "db", "effect": "NoSchedule"}
-
-
-def _decisions(there: Cluster) -> list[str]:
-    return [entry.pod["metadata"]["name"] for entry in there.loop.journal.entries if isinstance(entry, JournalDecision)]
 
 
 @pytest.mark.parametrize(
-    ("obstacle", "asked", "reason"),
+    ("there", "incoming", "reason"),
     [
         (node("n1", taints=[TAINT]), pod("a"), "1 node(s) had untolerated taint(s)"),
         (node("n1", unschedulable=True), pod("a"), "1 node(s) were unschedulable"),
@@ -29,32 +24,36 @@ def _decisions(there: Cluster) -> list[str]:
     ],
     ids=["taint", "cordon", "selector", "resources"],
 )
-async def test_the_own_filters_reject_in_the_real_words(obstacle: JsonObject, asked: JsonObject, reason: str) -> None:
-    async with cluster(obstacle) as there:
-        there.create(asked)
-        await there.quiet()
-        assert there.reason_of("a") == ("Unschedulable", f"0/1 nodes are available: {reason}.")
+async def test_the_own_filters_reject_in_the_real_words(there: JsonObject, incoming: JsonObject, reason: str) -> None:
+    async with cluster(there) as found:
+        found.create(incoming)
+        await found.quiet()
+        assert found.reason_of("a") == ("Unschedulable", f"0/1 nodes are available: {reason}.")
 
 
-async def test_tolerated_taints_do_not_matter() -> None:
-    async with cluster(node("n1", taints=[TAINT])) as there:
-        there.create(pod("a", tolerations=[TOLERATION]))
-        await there.quiet()
-        assert there.node_of("a") == "n1"
-
-
-async def test_the_emptiest_node_is_taken() -> None:
-    async with cluster(node("n1"), node("n2"), pod("old", on="n1", cpu="2")) as there:
-        there.create(pod("a"))
-        await there.quiet()
-        assert there.node_of("a") == "n2"
+@pytest.mark.parametrize(
+    ("there", "spec", "on"),
+    [
+        ([node("n1", taints=[TAINT])], {"tolerations": [TAINT | {"operator": "Equal"}]}, "n1"),
+        ([node("n1"), node("n2"), pod("old", on="n1", cpu="2")], {}, "n2"),
+        ([node("n1")], {"schedulerName": "other"}, ""),
+    ],
+    ids=["a tolerated taint", "the emptiest node", "another scheduler"],
+)
+async def test_a_pod_goes_to_the_emptiest_node_that_it_tolerates(
+    there: list[JsonObject], spec: JsonObject, on: str
+) -> None:
+    async with cluster(*there) as found:
+        found.create(pod("a", **spec))
+        await found.quiet()
+        assert found.node_of("a") == on
 
 
 async def test_decisions_run_ahead_of_bindings_and_count_at_once() -> None:
     async with cluster(node("n1", cpu="2"), node("n2", cpu="2"), bind_delay=(0.2, 0.2)) as there:
         for name in ("a", "b", "c"):
             there.create(pod(name, cpu="1500m"))
-        await until(lambda: len(_decisions(there)) == 2)
+        await until(lambda: len(there.decided) == 2)
         assert [there.node_of(name) for name in ("a", "b", "c")] == ["", "", ""]
         await there.quiet()
         assert sorted(there.node_of(name) for name in ("a", "b", "c")) == ["", "n1", "n2"]
@@ -67,7 +66,7 @@ async def test_more_important_pods_come_first() -> None:
         await there.quiet()
         there.api.operations.create(NODES, node("n1"))
         await there.quiet()
-        assert _decisions(there) == ["p1", "p2", "p0"]
+        assert there.decided == ["p1", "p2", "p0"]
 
 
 async def test_gated_pods_wait_for_their_gates() -> None:
@@ -83,22 +82,13 @@ async def test_gated_pods_wait_for_their_gates() -> None:
         await until(lambda: there.node_of("a") == "n1")
 
 
-async def test_pods_of_another_scheduler_are_left_alone() -> None:
-    async with cluster(node("n1")) as there:
-        there.create(pod("a", schedulerName="other"))
-        await there.quiet()
-        assert there.node_of("a") == ""
-
-
 async def test_a_binding_that_is_rejected_undoes_the_decision_and_is_tried_again() -> None:
     async with cluster(node("n1"), node("n2"), bind_delay=(0.05, 0.05)) as there:
         there.create(pod("a"))
-        await until(lambda: _decisions(there))
+        await until(lambda: there.decided)
         there.api.operations.change(PODS, "default/a", lambda obj: obj["spec"].update(schedulingGates=[{"name": "x"}]))
         await until(lambda: there.reason_of("a")[0] == "SchedulerError")
-        assert [type(entry) for entry in there.loop.journal.entries if isinstance(entry, FailedBinding)] == [
-            FailedBinding
-        ]
+        assert sum(isinstance(entry, FailedBinding) for entry in there.loop.journal.entries) == 1
         assert there.loop.cache.nodes["n1"].claims == there.loop.cache.nodes["n2"].claims == {}
 
 
@@ -118,7 +108,7 @@ async def test_a_pod_whose_binding_is_carried_out_although_its_call_failed_is_bo
 async def test_a_pod_deleted_before_its_binding_leaves_nothing_behind() -> None:
     async with cluster(node("n1"), bind_delay=(0.05, 0.05)) as there:
         there.create(pod("a"))
-        await until(lambda: _decisions(there))
+        await until(lambda: there.decided)
         there.api.pods.delete(Target(PODS, "default", "a"), {})
         await there.quiet()
         assert there.loop.cache.nodes["n1"].claims == {}
@@ -131,8 +121,8 @@ async def test_changes_reach_the_loop_after_the_cache_delay() -> None:
         await until(lambda: there.loop.messages)
         there.api.operations.create(NODES, node("n1"))
         added_at = there.api.store.table(NODES).changes[-1].at
-        await until(lambda: _decisions(there))
-        (decision,) = [entry for entry in there.loop.journal.entries if isinstance(entry, JournalDecision)]
+        await until(lambda: there.decided)
+        (decision,) = there.decisions
         assert decision.requested_at >= added_at + 0.2
 
 
@@ -190,42 +180,32 @@ async def test_room_held_for_a_nominated_pod_is_not_taken_by_a_lesser_one() -> N
 # -- which pods an event requeues
 
 
-def _annotate(obj: JsonObject) -> None:
-    obj["metadata"]["annotations"] = {"touched": "yes"}
+LABELLED = {"metadata": {"labels": {"touched": "yes"}}}
+ANNOTATED = {"metadata": {"annotations": {"touched": "yes"}}}
+PATCHES: dict[str, tuple[ServedKind, str, JsonObject]] = {
+    "own annotation": (PODS, "a", ANNOTATED),
+    "own nomination": (PODS, "a", {"status": {"nominatedNodeName": "n1"}}),
+    "pod relabelled": (PODS, "old", LABELLED),
+    "node relabelled": (NODES, "n1", LABELLED),
+    "node annotated": (NODES, "n1", ANNOTATED),
+    "namespace relabelled": (NAMESPACES, "default", LABELLED),
+    "node bigger": (NODES, "n1", {"status": {"allocatable": {"cpu": "4500m"}}}),
+}
 
 
-def _nominate(obj: JsonObject) -> None:
-    obj["status"]["nominatedNodeName"] = "n1"
+def change(there: Cluster, event: str) -> None:
+    if event in PATCHES:
+        kind, name, fields = PATCHES[event]
+        key = f"default/{name}" if kind is PODS else name
+        there.api.operations.change(kind, key, lambda found: found.update(apply_patch(found, fields, MERGE)))
+    elif event == "pod deleted":
+        there.api.pods.delete(Target(PODS, "default", "old"), {})
+    else:
+        created = {"pod bound": (PODS, pod("new", on="n1")), "node added": (NODES, node("n2"))}
+        there.api.operations.create(*created[event])
 
 
-def _label(obj: JsonObject) -> None:
-    obj["metadata"]["labels"] = {**obj["metadata"]["labels"], "touched": "yes"}
-
-
-def _change(there: Cluster, event: str) -> None:
-    operations = there.api.operations
-    match event:
-        case "own annotation" | "own nomination":
-            operations.change(PODS, "default/a", _annotate if event == "own annotation" else _nominate)
-        case "pod relabelled":
-            operations.change(PODS, "default/old", _label)
-        case "pod deleted":
-            there.api.pods.delete(Target(PODS, "default", "old"), {})
-        case "pod bound":
-            operations.create(PODS, pod("new", on="n1"))
-        case "node added":
-            operations.create(NODES, node("n2"))
-        case "node relabelled":
-            operations.change(NODES, "n1", _label)
-        case "node annotated":
-            operations.change(NODES, "n1", _annotate)
-        case "namespace relabelled":
-            operations.change(NAMESPACES, "default", _label)
-        case "node bigger":
-            operations.change(NODES, "n1", lambda obj: obj["status"]["allocatable"].update(cpu="4500m"))
-
-
-WAKES = {
+REQUEUES = {
     True: (
         *("own annotation", "own nomination", "pod relabelled", "pod deleted", "pod bound"),
         *("node added", "node relabelled", "node annotated", "node bigger"),
@@ -237,8 +217,8 @@ WAKES = {
 @pytest.mark.parametrize(
     ("queueing_hints", "event"),
     [
-        *((True, event) for event in (*WAKES[True], "namespace relabelled")),
-        *((False, event) for event in (*WAKES[False], "own nomination", "pod bound")),
+        *((True, event) for event in (*REQUEUES[True], "namespace relabelled")),
+        *((False, event) for event in (*REQUEUES[False], "own nomination", "pod bound")),
     ],
 )
 async def test_what_requeues_a_pod_rejected_by_the_extender(event: str, *, queueing_hints: bool) -> None:
@@ -248,8 +228,8 @@ async def test_what_requeues_a_pod_rejected_by_the_extender(event: str, *, queue
         there.create(pod("a"))
         await there.quiet()
         extender.asked.clear()
-        _change(there, event)
-        if event in WAKES[queueing_hints]:
+        change(there, event)
+        if event in REQUEUES[queueing_hints]:
             await until(lambda: extender.filters_for("a"))
         else:
             await there.quiet()
@@ -257,7 +237,7 @@ async def test_what_requeues_a_pod_rejected_by_the_extender(event: str, *, queue
 
 
 @pytest.mark.parametrize(
-    ("event", "wakes"),
+    ("event", "requeues"),
     [
         ("pod deleted", True),
         ("node bigger", True),
@@ -268,12 +248,12 @@ async def test_what_requeues_a_pod_rejected_by_the_extender(event: str, *, queue
         ("pod bound", False),
     ],
 )
-async def test_a_pod_without_room_is_woken_only_by_room(event: str, *, wakes: bool) -> None:
+async def test_a_pod_without_room_is_requeued_only_by_room(event: str, *, requeues: bool) -> None:
     async with cluster(node("n1", cpu="4"), pod("old", on="n1", cpu="1"), extender=FakeExtender()) as there:
         there.create(pod("a", cpu="3500m"))
         await there.quiet()
         attempts = next(iter(there.loop.queue.pods.values())).attempts
         queued = next(iter(there.loop.queue.pods.values()))
-        _change(there, event)
+        change(there, event)
         await there.quiet()
-        assert (queued.attempts > attempts) is wakes
+        assert (queued.attempts > attempts) is requeues
