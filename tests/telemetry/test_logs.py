@@ -5,27 +5,27 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 import orjson
 import pytest
 
-from extender.telemetry.logs import Level, configure, request_id, set_level
+from extender.telemetry.logs import Level, RepeatedWarnings, configure, request_id, set_level
 
 LOG = logging.getLogger("extender.server.app")
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """Leave the loggers as other tests expect them."""
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """Leaves the loggers as other tests expect them."""
     root, ours = logging.getLogger(), logging.getLogger("extender")
     handlers, level = list(root.handlers), ours.level
-    yield
+    yield io.StringIO()
     root.handlers[:] = handlers
     ours.setLevel(level)
 
 
-def test_a_json_line_holds_time_level_logger_message_and_fields() -> None:
-    stream = io.StringIO()
+def test_a_json_line_holds_time_level_logger_message_and_fields(stream: io.StringIO) -> None:
     configure("info", "json", stream)
     LOG.info("pod refused", extra={"pod": "team-a/web-1", "nodes": 3})
     line = orjson.loads(stream.getvalue())
@@ -39,8 +39,7 @@ def test_a_json_line_holds_time_level_logger_message_and_fields() -> None:
     }
 
 
-def test_a_text_line_has_the_form_of_klog() -> None:
-    stream = io.StringIO()
+def test_a_text_line_has_the_form_of_klog(stream: io.StringIO) -> None:
     configure("info", "text", stream)
     LOG.warning("pod %s", "refused", extra={"pod": "team-a/web-1"})
     assert re.fullmatch(
@@ -48,16 +47,7 @@ def test_a_text_line_has_the_form_of_klog() -> None:
     )
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_what_comes_from_outside_cannot_begin_a_line_of_its_own(form: str) -> None:
-    stream = io.StringIO()
-    configure("info", "json" if form == "json" else "text", stream)
-    LOG.info("pod refused", extra={"pod": 'web\n"forged'})
-    assert stream.getvalue().count("\n") == 1
-
-
-def test_a_line_inside_a_request_bears_its_number() -> None:
-    stream = io.StringIO()
+def test_a_line_inside_a_request_bears_its_number(stream: io.StringIO) -> None:
     configure("info", "json", stream)
     token = request_id.set(17)
     LOG.info("inside")
@@ -67,8 +57,7 @@ def test_a_line_inside_a_request_bears_its_number() -> None:
     assert (inside["request_id"], outside.get("request_id")) == (17, None)
 
 
-def test_an_exception_is_reported_with_its_traceback_in_one_object() -> None:
-    stream = io.StringIO()
+def test_an_exception_is_reported_with_its_traceback_in_one_object(stream: io.StringIO) -> None:
     configure("info", "json", stream)
     try:
         int("no number")
@@ -78,8 +67,7 @@ def test_an_exception_is_reported_with_its_traceback_in_one_object() -> None:
 
 
 @pytest.mark.parametrize(("level", "seen"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
-def test_the_level_can_be_changed_while_the_service_runs(level: Level, seen: int) -> None:
-    stream = io.StringIO()
+def test_the_level_can_be_changed_while_the_service_runs(stream: io.StringIO, level: Level, seen: int) -> None:
     configure("error", "text", stream)
     set_level(level)
     for method in (LOG.debug, LOG.info, LOG.warning, LOG.error):
@@ -87,15 +75,16 @@ def test_the_level_can_be_changed_while_the_service_runs(level: Level, seen: int
     assert stream.getvalue().count("a line") == seen
 
 
-def test_configuring_again_replaces_the_first_stream() -> None:
-    first, second = io.StringIO(), io.StringIO()
-    configure("info", "text", first)
+def test_configuring_again_replaces_the_first_stream(stream: io.StringIO) -> None:
+    second = io.StringIO()
+    configure("info", "text", stream)
     configure("info", "json", second)
     LOG.info("a line")
-    assert (first.getvalue(), second.getvalue().count("a line")) == ("", 1)
+    assert (stream.getvalue(), second.getvalue().count("a line")) == ("", 1)
 
 
 HOSTILE = {
+    "a quote": 'web\n"forged',
     "a line of its own": "web\nI1120 19:05:00.123456 1 server.app] forged",
     "a terminal sequence": "\x1b[2J\x9b31m",
     "other line ends": "a\r\x0b\x0c\x85\u2028\u2029b",
@@ -108,9 +97,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_what_comes_from_outside_is_escaped_wherever_it_stands(form: str, text: str) -> None:
-    stream = io.StringIO()
-    configure("info", "json" if form == "json" else "text", stream)
+def test_what_comes_from_outside_is_escaped_wherever_it_stands(
+    stream: io.StringIO, form: Literal["text", "json"], text: str
+) -> None:
+    configure("info", form, stream)
     LOG.info("pod %s", text, extra={"pod": text, text: 1})
     (line, end) = stream.getvalue().split("\n")
     assert end == ""
@@ -119,8 +109,7 @@ def test_what_comes_from_outside_is_escaped_wherever_it_stands(form: str, text: 
         assert json.loads(line)["pod"] == text
 
 
-def test_an_exceptions_text_cannot_look_like_a_line_of_the_log() -> None:
-    stream = io.StringIO()
+def test_an_exceptions_text_cannot_look_like_a_line_of_the_log(stream: io.StringIO) -> None:
     configure("info", "text", stream)
     try:
         b"a".decode(HOSTILE["a line of its own"])  # which its error repeats as it is
@@ -129,3 +118,28 @@ def test_an_exceptions_text_cannot_look_like_a_line_of_the_log() -> None:
     _, *others, end = stream.getvalue().split("\n")
     assert end == ""
     assert all(line.startswith("    ") and line.isprintable() for line in others)
+
+
+# -- warnings that come again and again
+
+
+def reported(caplog: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
+    """The kind and the count of each line."""
+    return [(vars(record)["reason"], vars(record)["times"]) for record in caplog.records]
+
+
+def test_the_first_of_each_kind_is_reported_and_the_others_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    warnings = RepeatedWarnings(logging.getLogger("extender.test"), "rejected", now=lambda: now[0])
+    for reason in ("forbidden", "forbidden", "malformed", "forbidden"):
+        warnings.warn(reason, reason=reason)
+    now[0] = 20.0
+    warnings.warn("forbidden", reason="forbidden")
+    assert reported(caplog) == [("forbidden", 1), ("malformed", 1), ("forbidden", 3)]
+
+
+def test_kinds_beyond_the_most_share_one(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = RepeatedWarnings(logging.getLogger("extender.test"), "rejected", most=2, now=lambda: 0.0)
+    for number in range(100):
+        warnings.warn(number, reason=str(number))
+    assert reported(caplog) == [("0", 1), ("1", 1), ("2", 1)]
