@@ -22,6 +22,7 @@ from extender.settings.configuration import (
 
 PACKAGE = Path(settings_module.__file__).parent.parent
 HEAD = {"apiVersion": API_VERSION, "kind": KIND}
+OWN_FILES = {"certFile": "/tls.crt", "keyFile": "/tls.key"}
 
 
 def nested(path: str, value: object) -> dict[str, Any]:
@@ -166,29 +167,155 @@ def test_every_problem_is_reported_not_only_the_first() -> None:
         ("rules.interPodAffinity", [], "expected object, got array"),
         ("assumedPods.expiry", "0s", "must be more than zero"),
         ("assumedPods.doubt", "0s", "must be more than zero"),
+        ("server.tls", {"certFile": "a.crt"}, ".certFile: needs keyFile"),
+        ("server.tls", {"keyFile": "a.key"}, ".keyFile: needs certFile"),
+        ("server.tls", {"clientCAFile": "ca.crt"}, ".clientCAFile: needs certFile"),
+        (
+            "server.tls",
+            {"certFile": "a.crt", "keyFile": "a.key", "clients": {"admin": ["me"]}},
+            ".clients: needs clientCAFile",
+        ),
+        ("leaderElection", {"leaseDuration": "0s"}, ".leaseDuration: must be more than zero"),
+        ("leaderElection", {"retryPeriod": "0s"}, ".retryPeriod: must be more than zero"),
+        ("leaderElection", {"leaseDuration": "15500ms"}, ".leaseDuration: the Lease holds whole seconds only"),
+        ("leaderElection", {"leaseDuration": "2s"}, '.leaseDuration: must be more than renewDeadline, "2.5s"'),
+        ("leaderElection", {"renewDeadline": "600ms"}, '.renewDeadline: must be more than 1.2 × retryPeriod, "500ms"'),
+        ("policies", {"webhook": {"timeout": "0s"}}, ".webhook.timeout: must be more than zero"),
+        (
+            "policies",
+            {"webhook": {"timeout": "1500ms"}},
+            ".webhook.timeout: the API server accepts whole seconds up to 30s",
+        ),
+        ("policies", {"webhook": {"clients": ["kube-apiserver"]}}, ".webhook.clients: needs clientCAFile"),
+        (
+            "policies",
+            {"webhook": {"timeout": "31s"}},
+            ".webhook.timeout: the API server accepts whole seconds up to 30s",
+        ),
+        (
+            "policies",
+            {"webhook": {"url": "http://10.0.0.7"}},
+            '.webhook.url: expected a URL such as "https://10.0.0.7:9443", got "http://10.0.0.7"',
+        ),
+        (
+            "policies",
+            {"webhook": {"lifetime": "59s"}},
+            ".webhook.lifetime: must be at least 1m, so that there is time for the steps of a rotation",
+        ),
+        (
+            "policies",
+            {"webhook": {"serviceNamespace": "a.b"}},
+            '.webhook.serviceNamespace: "a.b" is no name of a namespace',
+        ),
+        ("policies", {"webhook": {"certificates": "files"}}, ".webhook.certFile: needed with certificates files"),
+        ("policies", {"webhook": OWN_FILES}, ".webhook.certFile: not used with certificates own"),
+        (
+            "policies",
+            {"webhook": {**OWN_FILES, "certificates": "cert-manager", "caFile": "/ca.crt"}},
+            ".webhook.caFile: not used with certificates cert-manager",
+        ),
+        ("policies", {"exemptNamespaces": ["a/b"]}, '.exemptNamespaces: "a/b" is no name of a namespace'),
+        (
+            "policies",
+            {"exemptions": {"labelIn": ["a/b"]}},
+            '.exemptions.labelIn: "a/b" is no name of a namespace, and not "*"',
+        ),
+        ("policies", {"exemptions": {"daemonSetsBy": [""]}}, ".exemptions.daemonSetsBy: a user has no empty name"),
+        (
+            "policies",
+            {"templates": {"Rollout": "/spec/template"}},
+            '.templates: expected a kind such as "argoproj.io/v1alpha1/Rollout", got "Rollout"',
+        ),
+        (
+            "policies",
+            {"templates": {"a.io/v1/Rollout": "spec.template"}},
+            '.templates: expected a path such as "/spec/template" for a.io/v1/Rollout, got "spec.template"',
+        ),
+        *((f"release.{name}", "0s", "must be more than zero") for name in ("reservation", "unasked", "expectation")),
+        *(
+            (
+                "leaderElection.leaseName",
+                name,
+                f'expected the name of an object such as "placement-extender", got "{name}"',
+            )
+            for name in ("", "Extender", "-extender", "extender_1", "extender\n", "a..b")
+        ),
+        *(
+            (
+                "server.bindAddress",
+                address,
+                f'expected an address such as "127.0.0.1:8888" or "[::1]:8888", got "{address}"',
+            )
+            for address in ("127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "::1:80")
+        ),
     ],
 )
 def test_a_wrong_value_is_rejected_with_its_path(path: str, value: object, problem: str) -> None:
-    assert problems_of(nested(path, value)) == [f"{path}: {problem}"]
+    """A problem that begins with a dot is one of a field of the section."""
+    expected = f"{path}{problem}" if problem.startswith(".") else f"{path}: {problem}"
+    assert problems_of(nested(path, value)) == [expected]
+
+
+SHADOW = {"mode": "augment", "shadow": True}
+DEFAULTS = "rules.topologySpread.defaultConstraints"
+RULES_OFF = {"interPodAffinity": {"enabled": False}, "topologySpread": {"enabled": False}}
 
 
 @pytest.mark.parametrize(
-    ("tls", "problem"),
+    ("document", "problem"),
     [
-        ({"certFile": "a.crt"}, "certFile: needs keyFile"),
-        ({"keyFile": "a.key"}, "keyFile: needs certFile"),
-        ({"clientCAFile": "ca.crt"}, "clientCAFile: needs certFile"),
-        ({"certFile": "a.crt", "keyFile": "a.key", "clients": {"admin": ["me"]}}, "clients: needs clientCAFile"),
+        (spread(constraint(maxSkew=0)), f"{DEFAULTS}[0].maxSkew: expected int >= 1"),
+        (spread({"maxSkew": 1, "topologyKey": "zone"}), f"{DEFAULTS}[0].whenUnsatisfiable: is missing"),
+        (
+            spread(constraint(labelSelector={})),
+            f"{DEFAULTS}[0].labelSelector: must not be set, selectors are deduced for each pod",
+        ),
+        (spread(constraint(), constraint(maxSkew=2)), f"{DEFAULTS}[1]: zone with ScheduleAnyway is listed twice"),
+        (
+            spread(constraint(minDomains=2)),
+            f"{DEFAULTS}[0].minDomains: may only be set with whenUnsatisfiable DoNotSchedule",
+        ),
+        (spread(constraint(), defaulting="System"), f"{DEFAULTS}: must be empty when defaultingType is System"),
+        *(
+            (
+                spread(constraint(topologyKey=key)),
+                f'{DEFAULTS}[0].topologyKey: expected a label key such as "topology.kubernetes.io/zone", got "{key}"',
+            )
+            for key in ("", "-zone", "example.com/", "a/b/c", "zone name", "zone\n", "a..b/zone")
+        ),
+        (
+            {"mode": "augment", "answers": {"scoreScale": "inTree"}},
+            "answers.scoreScale: inTree needs mode offload; in augment mode the plugins score too",
+        ),
+        ({"rules": RULES_OFF}, "rules: mode offload with both rules off leaves nothing to decide"),
+        (
+            {"quota": {"enabled": True}, "assumedPods": {"enabled": False}},
+            "quota.enabled: needs assumedPods.enabled; else a pod would not count before it is seen bound",
+        ),
+        (
+            {"schedulers": "many"} | {"placement": "cooperative"},
+            "schedulers: many needs placement decisive; else the node of a pod is known too late",
+        ),
+        (
+            {"schedulers": "many"} | {"assumedPods": {"enabled": False}},
+            "schedulers: many needs assumedPods.enabled; else no scheduler knows what others place",
+        ),
+        (
+            SHADOW | {"mode": "offload"},
+            "shadow: needs mode augment; in mode offload the plugins that it compares with are disabled",
+        ),
+        (
+            SHADOW | {"rules": {"topologySpread": {"enabled": True}}},
+            "shadow: needs both rules off; a rule that rejects nodes cannot be compared",
+        ),
+        (
+            SHADOW | {"assumedPods": {"enabled": False}},
+            "shadow: needs assumedPods.enabled; else pods that are not bound yet look like differences",
+        ),
     ],
 )
-def test_half_of_the_files_for_https_is_rejected(tls: dict[str, object], problem: str) -> None:
-    assert problems_of(nested("server.tls", tls)) == [f"server.tls.{problem}"]
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536", "::1:80"])
-def test_an_address_that_cannot_be_listened_on_is_rejected(address: str) -> None:
-    (problem,) = problems_of(nested("server.bindAddress", address))
-    assert problem.startswith("server.bindAddress: expected an address such as ")
+def test_sections_that_do_not_go_together_are_rejected(document: dict[str, Any], problem: str) -> None:
+    assert problems_of(HEAD | document) == [problem]
 
 
 @pytest.mark.parametrize(
@@ -199,118 +326,16 @@ def test_an_address_is_a_host_and_a_port(address: str, host: str, port: int) -> 
     assert (bound.host, bound.port) == (host, port)
 
 
-@pytest.mark.parametrize(
-    ("document", "problem"),
-    [
-        (spread(constraint(maxSkew=0)), "[0].maxSkew: expected int >= 1"),
-        (spread({"maxSkew": 1, "topologyKey": "zone"}), "[0].whenUnsatisfiable: is missing"),
-        (
-            spread(constraint(labelSelector={})),
-            "[0].labelSelector: must not be set, selectors are deduced for each pod",
-        ),
-        (spread(constraint(), constraint(maxSkew=2)), "[1]: zone with ScheduleAnyway is listed twice"),
-        (spread(constraint(minDomains=2)), "[0].minDomains: may only be set with whenUnsatisfiable DoNotSchedule"),
-        (spread(constraint(), defaulting="System"), ": must be empty when defaultingType is System"),
-    ],
-)
-def test_default_constraints_are_held_to_kube_schedulers_rules(document: dict[str, Any], problem: str) -> None:
-    assert problems_of(document) == [f"rules.topologySpread.defaultConstraints{problem}"]
-
-
-@pytest.mark.parametrize("key", ["", "-zone", "example.com/", "a/b/c", "zone name", "zone\n", "a..b/zone"])
-def test_a_default_constraints_topology_key_must_be_a_label_key(key: str) -> None:
-    (problem,) = problems_of(spread(constraint(topologyKey=key)))
-    field, _, words = problem.partition(": ")
-    assert field == "rules.topologySpread.defaultConstraints[0].topologyKey"
-    assert words == f'expected a label key such as "topology.kubernetes.io/zone", got "{key}"'
-
-
 def test_by_default_the_hand_over_is_due_before_the_lease_of_a_dead_leader_runs_out() -> None:
     """So that it adds nothing to the time in which no replica answers."""
     leading = Settings().leader_election
     assert leading.renew_deadline + leading.takeover_wait < leading.lease_duration
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"leaseDuration": "0s"}, "leaseDuration: must be more than zero"),
-        ({"retryPeriod": "0s"}, "retryPeriod: must be more than zero"),
-        ({"leaseDuration": "15500ms"}, "leaseDuration: the Lease holds whole seconds only"),
-        ({"leaseDuration": "2s"}, 'leaseDuration: must be more than renewDeadline, "2.5s"'),
-        ({"renewDeadline": "600ms"}, 'renewDeadline: must be more than 1.2 × retryPeriod, "500ms"'),
-    ],
-)
-def test_leader_election_is_held_to_client_gos_rules(changes: dict[str, object], problem: str) -> None:
-    assert problems_of(nested("leaderElection", changes)) == [f"leaderElection.{problem}"]
-
-
-@pytest.mark.parametrize("name", ["", "Extender", "-extender", "extender_1", "extender\n", "a..b"])
-def test_a_leases_name_must_be_one_for_objects(name: str) -> None:
-    assert problems_of(nested("leaderElection.leaseName", name)) == [
-        f'leaderElection.leaseName: expected the name of an object such as "placement-extender", got "{name}"'
-    ]
-
-
-def test_the_in_tree_score_scale_needs_offload_mode() -> None:
-    document = HEAD | {"mode": "augment", "answers": {"scoreScale": "inTree"}}
-    assert problems_of(document) == [
-        "answers.scoreScale: inTree needs mode offload; in augment mode the plugins score too"
-    ]
-
-
-def test_offload_mode_with_both_rules_off_is_rejected() -> None:
-    off = {"enabled": False}
-    document = HEAD | {"rules": {"interPodAffinity": off, "topologySpread": off}}
-    assert problems_of(document) == ["rules: mode offload with both rules off leaves nothing to decide"]
-
-
 def test_a_lease_may_last_an_odd_number_of_seconds() -> None:
     assert parse_settings(nested("leaderElection", {"leaseDuration": "5s"})).leader_election.lease_duration == Duration(
         5
     )
-
-
-OWN_FILES = {"certFile": "/tls.crt", "keyFile": "/tls.key"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"webhook": {"timeout": "0s"}}, "webhook.timeout: must be more than zero"),
-        ({"webhook": {"timeout": "1500ms"}}, "webhook.timeout: the API server accepts whole seconds up to 30s"),
-        ({"webhook": {"clients": ["kube-apiserver"]}}, "webhook.clients: needs clientCAFile"),
-        ({"webhook": {"timeout": "31s"}}, "webhook.timeout: the API server accepts whole seconds up to 30s"),
-        (
-            {"webhook": {"url": "http://10.0.0.7"}},
-            'webhook.url: expected a URL such as "https://10.0.0.7:9443", got "http://10.0.0.7"',
-        ),
-        (
-            {"webhook": {"lifetime": "59s"}},
-            "webhook.lifetime: must be at least 1m, so that there is time for the steps of a rotation",
-        ),
-        ({"webhook": {"serviceNamespace": "a.b"}}, 'webhook.serviceNamespace: "a.b" is no name of a namespace'),
-        ({"webhook": {"certificates": "files"}}, "webhook.certFile: needed with certificates files"),
-        ({"webhook": OWN_FILES}, "webhook.certFile: not used with certificates own"),
-        (
-            {"webhook": {**OWN_FILES, "certificates": "cert-manager", "caFile": "/ca.crt"}},
-            "webhook.caFile: not used with certificates cert-manager",
-        ),
-        ({"exemptNamespaces": ["a/b"]}, 'exemptNamespaces: "a/b" is no name of a namespace'),
-        ({"exemptions": {"labelIn": ["a/b"]}}, 'exemptions.labelIn: "a/b" is no name of a namespace, and not "*"'),
-        ({"exemptions": {"daemonSetsBy": [""]}}, "exemptions.daemonSetsBy: a user has no empty name"),
-        (
-            {"templates": {"Rollout": "/spec/template"}},
-            'templates: expected a kind such as "argoproj.io/v1alpha1/Rollout", got "Rollout"',
-        ),
-        (
-            {"templates": {"a.io/v1/Rollout": "spec.template"}},
-            'templates: expected a path such as "/spec/template" for a.io/v1/Rollout, got "spec.template"',
-        ),
-    ],
-)
-def test_what_the_api_server_would_reject_of_the_webhook_is_rejected(changes: dict[str, object], problem: str) -> None:
-    assert problems_of(nested("policies", changes)) == [f"policies.{problem}"]
 
 
 def bounded_below(section: msgspec.inspect.StructType, path: str = "") -> Iterator[str]:
@@ -343,51 +368,3 @@ def test_a_limit_may_be_one_but_not_zero_and_what_may_be_left_out_may_be_zero() 
 def test_several_schedulers_imply_decisive_placement_in_either_mode() -> None:
     read = [parse_settings(HEAD | {"schedulers": "many", "mode": mode}) for mode in ("offload", "augment")]
     assert [each.placement for each in read] == ["decisive", "decisive"]
-
-
-@pytest.mark.parametrize(
-    ("sections", "problem"),
-    [
-        (
-            {"placement": "cooperative"},
-            "schedulers: many needs placement decisive; else the node of a pod is known too late",
-        ),
-        (
-            {"assumedPods": {"enabled": False}},
-            "schedulers: many needs assumedPods.enabled; else no scheduler knows what others place",
-        ),
-    ],
-)
-def test_several_schedulers_need_what_makes_their_answers_exact(sections: dict[str, Any], problem: str) -> None:
-    assert problems_of(HEAD | {"schedulers": "many"} | sections) == [problem]
-
-
-@pytest.mark.parametrize(
-    ("sections", "problem"),
-    [
-        (
-            {"mode": "offload"},
-            "shadow: needs mode augment; in mode offload the plugins that it compares with are disabled",
-        ),
-        (
-            {"rules": {"topologySpread": {"enabled": True}}},
-            "shadow: needs both rules off; a rule that rejects nodes cannot be compared",
-        ),
-        (
-            {"assumedPods": {"enabled": False}},
-            "shadow: needs assumedPods.enabled; else pods that are not bound yet look like differences",
-        ),
-    ],
-)
-def test_shadow_decisions_need_plugins_that_decide(sections: dict[str, Any], problem: str) -> None:
-    assert problems_of(HEAD | {"mode": "augment", "shadow": True} | sections) == [problem]
-
-
-@pytest.mark.parametrize("name", ["reservation", "unasked", "expectation"])
-def test_the_times_of_a_release_are_positive(name: str) -> None:
-    assert problems_of(nested(f"release.{name}", "0s")) == [f"release.{name}: must be more than zero"]
-
-
-def test_quotas_need_assumed_pods() -> None:
-    problems = problems_of(HEAD | {"quota": {"enabled": True}, "assumedPods": {"enabled": False}})
-    assert problems == ["quota.enabled: needs assumedPods.enabled; else a pod would not count before it is seen bound"]
