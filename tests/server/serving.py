@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -41,6 +41,7 @@ from tests.builders import CONTAINER
 
 T = TypeVar("T")
 Client = TestClient[web.Request, web.Application]
+Serve = Callable[..., Awaitable[Client]]
 
 POD = {"metadata": {"name": "web-1", "namespace": "team-a", "uid": "u-1"}, "spec": {"containers": [CONTAINER]}}
 BY_NAMES = {"Pod": POD, "Nodes": None, "NodeNames": ["node-a", "node-bb"]}

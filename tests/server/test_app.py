@@ -12,7 +12,6 @@ from typing import Final
 import aiohttp
 import pytest
 from aiohttp import web
-from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.certificates.authority import CLIENT
 from extender.model.units import Address, Duration
@@ -23,7 +22,7 @@ from extender.settings.configuration import Settings, parse_settings
 from extender.settings.connections import Clients, Paths, Server
 from tests.fakes import until
 from tests.pki import NOW, Pki, new_connections
-from tests.server.serving import BY_NAMES, BY_NODES, POD, Switch, app_with, is_listening
+from tests.server.serving import BY_NAMES, BY_NODES, POD, Client, Serve, Switch, app_with, is_listening
 
 
 async def test_a_free_port_is_found_and_told() -> None:
@@ -67,27 +66,26 @@ async def test_an_address_in_use_is_an_error_at_once() -> None:
 
 
 @pytest.mark.parametrize("path", ["/livez", "/healthz"])
-async def test_the_process_is_alive_although_it_is_not_ready(aiohttp_client: AiohttpClient, path: str) -> None:
-    client = await aiohttp_client(app_with(readiness=Switch({"pods": "not listed yet"})))
+async def test_the_process_is_alive_although_it_is_not_ready(serve: Serve, path: str) -> None:
+    client = await serve(readiness=Switch({"pods": "not listed yet"}))
     answer = await client.get(path)
     assert (answer.status, await answer.text()) == (HTTPStatus.OK, "ok")
 
 
-async def test_ready_says_so_and_lists_the_checks_when_asked(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_ready_says_so_and_lists_the_checks_when_asked(client: Client) -> None:
     assert await (await client.get("/readyz")).text() == "ok"
     assert await (await client.get("/readyz?verbose")).text() == "[+]nodes ok\n[+]pods ok\nreadyz check passed\n"
 
 
-async def test_not_ready_says_what_is_missing(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with(readiness=Switch({"nodes": "", "pods": "not listed yet"})))
+async def test_not_ready_says_what_is_missing(serve: Serve) -> None:
+    client = await serve(readiness=Switch({"nodes": "", "pods": "not listed yet"}))
     answer = await client.get("/readyz")
     assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert await answer.text() == "[+]nodes ok\n[-]pods failed: not listed yet\nreadyz check failed\n"
 
 
-async def test_a_standby_is_ready_as_a_pod_and_names_the_leader(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with(readiness=Switch({"pods": "", "leadership": "standby, the leader is a"})))
+async def test_a_standby_is_ready_as_a_pod_and_names_the_leader(serve: Serve) -> None:
+    client = await serve(readiness=Switch({"pods": "", "leadership": "standby, the leader is a"}))
     answer = await client.get("/readyz?verbose")
     text = "[+]pods ok\n[+]leadership ok (standby, the leader is a)\nreadyz check passed\n"
     assert (answer.status, await answer.text()) == (HTTPStatus.OK, text)
@@ -96,15 +94,15 @@ async def test_a_standby_is_ready_as_a_pod_and_names_the_leader(aiohttp_client: 
     assert (of_the_leader.status, await of_the_leader.text()) == (503, "standby, the leader is a")
 
 
-async def test_one_check_can_be_asked_by_name(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with(readiness=Switch({"nodes": "", "pods": "not listed yet"})))
+async def test_one_check_can_be_asked_by_name(serve: Serve) -> None:
+    client = await serve(readiness=Switch({"nodes": "", "pods": "not listed yet"}))
     answers = {name: await client.get(f"/readyz/{name}") for name in ("nodes", "pods", "cats")}
     assert {name: answer.status for name, answer in answers.items()} == {"nodes": 200, "pods": 503, "cats": 404}
 
 
-async def test_readiness_is_a_metric_read_at_each_scrape(aiohttp_client: AiohttpClient) -> None:
+async def test_readiness_is_a_metric_read_at_each_scrape(serve: Serve) -> None:
     readiness = Switch({"pods": "not listed yet"})
-    client = await aiohttp_client(app_with(readiness=readiness))
+    client = await serve(readiness=readiness)
     before = await client.get("/metrics")
     assert 'extender_ready{check="pods"} 0.0' in await before.text()
     assert before.headers["Content-Type"].startswith("text/plain; version=")
@@ -112,8 +110,7 @@ async def test_readiness_is_a_metric_read_at_each_scrape(aiohttp_client: Aiohttp
     assert 'extender_ready{check="pods"} 1.0' in await (await client.get("/metrics")).text()
 
 
-async def test_requests_are_counted_by_the_form_of_their_nodes(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_requests_are_counted_by_the_form_of_their_nodes(client: Client) -> None:
     for body in (BY_NAMES, BY_NODES, BY_NODES):
         await client.post("/filter", json=body)
     lines = (await (await client.get("/metrics")).text()).splitlines()
@@ -121,15 +118,13 @@ async def test_requests_are_counted_by_the_form_of_their_nodes(aiohttp_client: A
     assert 'extender_requests_by_form_total{form="nodes",verb="filter"} 2.0' in lines
 
 
-async def test_configz_shows_the_settings_as_a_configuration_file_has_them(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_configz_shows_the_settings_as_a_configuration_file_has_them(client: Client) -> None:
     document = (await (await client.get("/configz")).json())["placement.extender.dev"]
     assert document["server"]["maxBodyBytes"] == "8Mi"
     assert parse_settings(document) == Settings()
 
 
-async def test_version_tells_what_is_running(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_version_tells_what_is_running(client: Client) -> None:
     about = await (await client.get("/version")).json()
     assert about["version"] == "1.2.3"
     assert set(about) == {"version", "pythonVersion", "platform"}
@@ -209,18 +204,17 @@ async def test_one_list_with_names_closes_the_others(tmp_path: Path) -> None:
     ],
 )
 async def test_without_certificates_only_this_machine_changes_anything_or_sees_the_page(
-    aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch, remote: str | None, status: int
+    client: Client, monkeypatch: pytest.MonkeyPatch, remote: str | None, status: int
 ) -> None:
     monkeypatch.setattr(web.Request, "remote", remote)
-    client = await aiohttp_client(app_with())
     assert (await client.put("/debug/loglevel", data="info")).status == status
     assert [(await client.get(path)).status for path in ("/ui/", "/ui/main.js")] == [status, status]
     assert (await client.get("/debug/loglevel")).status == HTTPStatus.OK
 
 
 @pytest.mark.parametrize(("path", "status"), [("", HTTPStatus.NOT_FOUND), ("/bind", HTTPStatus.OK)])
-async def test_binding_is_off_unless_it_has_a_path(aiohttp_client: AiohttpClient, path: str, status: int) -> None:
-    client = await aiohttp_client(app_with(server=Server(paths=Paths(bind=path))))
+async def test_binding_is_off_unless_it_has_a_path(serve: Serve, path: str, status: int) -> None:
+    client = await serve(server=Server(paths=Paths(bind=path)))
     body = {"PodName": "web-1", "PodNamespace": "team-a", "PodUID": "u-1", "Node": "node-a"}
     assert (await client.post("/bind", json=body)).status == status
 
@@ -240,9 +234,8 @@ def _as_before() -> Iterator[None]:
 
 
 async def test_the_level_can_be_changed_while_it_runs_and_read_back(
-    aiohttp_client: AiohttpClient, caplog: pytest.LogCaptureFixture
+    client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = await aiohttp_client(app_with())
     assert await (await client.get("/debug/loglevel")).text() == "info"
     answer = await client.put("/debug/loglevel", data="debug\n")
     assert (answer.status, await answer.text()) == (HTTPStatus.OK, "debug")
@@ -254,9 +247,8 @@ async def test_the_level_can_be_changed_while_it_runs_and_read_back(
 
 
 async def test_a_word_that_is_no_level_is_an_error_with_the_levels_and_changes_nothing(
-    aiohttp_client: AiohttpClient,
+    client: Client,
 ) -> None:
-    client = await aiohttp_client(app_with())
     answer = await client.put("/debug/loglevel", data="loud")
     assert answer.status == HTTPStatus.BAD_REQUEST
     assert (await answer.json())["error"] == "expected one of debug, info, warning, error"
@@ -264,23 +256,21 @@ async def test_a_word_that_is_no_level_is_an_error_with_the_levels_and_changes_n
 
 
 @pytest.mark.parametrize("charset", ["punycode", "idna", "utf-16", "no-such-charset", "unicode_escape"])
-async def test_the_charset_that_a_client_names_is_not_used(aiohttp_client: AiohttpClient, charset: str) -> None:
-    client = await aiohttp_client(app_with())
+async def test_the_charset_that_a_client_names_is_not_used(client: Client, charset: str) -> None:
     kind = {"Content-Type": f"text/plain; charset={charset}"}
     good = await client.put("/debug/loglevel", data=b"debug", headers=kind)
     bad = await client.put("/debug/loglevel", data=b"\xff\xfe-99999", headers=kind)
     assert (good.status, bad.status) == (HTTPStatus.OK, HTTPStatus.BAD_REQUEST)
 
 
-async def test_more_than_a_word_is_not_read(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_more_than_a_word_is_not_read(client: Client) -> None:
     answer = await client.put("/debug/loglevel", data=b"d" * 100)
     assert answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     assert await answer.json() == {"error": "request body is larger than 64 bytes"}
 
 
-async def test_a_word_that_does_not_arrive_is_given_up(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with(server=Server(request_timeout=Duration(0.05))))
+async def test_a_word_that_does_not_arrive_is_given_up(serve: Serve) -> None:
+    client = await serve(server=Server(request_timeout=Duration(0.05)))
     never = asyncio.Event()
 
     async def endless() -> AsyncIterator[bytes]:

@@ -21,7 +21,7 @@ from extender.settings.connections import Server
 from extender.telemetry.decision_log import DecisionLog
 from tests.fakes import PATIENCE, until
 from tests.server.decision_streams import Reader, events, filled, served, written_to
-from tests.server.raw import Sunk, head_of, whole, wire
+from tests.server.raw import Sunk, Wire, head_of, whole
 from tests.server.serving import BY_NAMES, app_with
 
 
@@ -162,28 +162,27 @@ TEXT = "request bodies need a Content-Length; Transfer-Encoding is not accepted"
 
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-async def test_every_path_answers_that_it_needs_a_length_and_closes(method: str, path: str, coding: str) -> None:
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        await connection.send(head_of(method, path, Transfer_Encoding=coding) + b"2\r\n{}\r\n0\r\n\r\n")
-        assert await connection.status() == 411
-        assert orjson.loads(connection.body) == {"error": TEXT}
-        assert await connection.closed()
+async def test_every_path_answers_that_it_needs_a_length_and_closes(
+    connection: Wire, method: str, path: str, coding: str
+) -> None:
+    await connection.send(head_of(method, path, Transfer_Encoding=coding) + b"2\r\n{}\r\n0\r\n\r\n")
+    assert await connection.status() == 411
+    assert orjson.loads(connection.body) == {"error": TEXT}
+    assert await connection.closed()
 
 
-async def test_what_is_rejected_before_its_chunks_are_seen_closes_as_well() -> None:
+async def test_what_is_rejected_before_its_chunks_are_seen_closes_as_well(connection: Wire) -> None:
     refused = head_of("POST", "/filter", Transfer_Encoding="chunked", Expect="miracles") + CHUNKS[:6000]
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        await connection.send(refused)
-        assert await connection.status() == 417
-        assert b"Connection: close" in connection.head
+    await connection.send(refused)
+    assert await connection.status() == 417
+    assert b"Connection: close" in connection.head
 
 
-async def test_a_client_that_goes_on_sending_can_read_the_answer() -> None:
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        await connection.send(head_of("POST", "/filter", Transfer_Encoding="chunked"))
-        for _ in range(20):
-            await connection.send(CHUNKS)
-        assert await connection.status() == 411
+async def test_a_client_that_goes_on_sending_can_read_the_answer(connection: Wire) -> None:
+    await connection.send(head_of("POST", "/filter", Transfer_Encoding="chunked"))
+    for _ in range(20):
+        await connection.send(CHUNKS)
+    assert await connection.status() == 411
 
 
 @pytest.mark.parametrize(
@@ -215,11 +214,10 @@ async def test_of_the_chunks_nothing_is_parsed(monkeypatch: pytest.MonkeyPatch, 
     await runner.cleanup()
 
 
-async def test_a_long_head_and_a_body_that_came_together_are_read_whole() -> None:
+async def test_a_long_head_and_a_body_that_came_together_are_read_whole(connection: Wire) -> None:
     """They are parsed in pieces of several lengths."""
     padded = orjson.dumps(BY_NAMES) + b" " * 100_000
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        for _ in range(2):
-            await connection.send(whole("POST", "/filter", padded, X="y" * 5000, Y="transfer-encoding"))
-            assert await connection.status() == 200
-            assert orjson.loads(connection.body)["NodeNames"] == ["node-a", "node-bb"]
+    for _ in range(2):
+        await connection.send(whole("POST", "/filter", padded, X="y" * 5000, Y="transfer-encoding"))
+        assert await connection.status() == 200
+        assert orjson.loads(connection.body)["NodeNames"] == ["node-a", "node-bb"]

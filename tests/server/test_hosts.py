@@ -12,7 +12,6 @@ from typing import Final
 import orjson
 import pytest
 from aiohttp import ClientSession
-from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.certificates.authority import CLIENT
 from extender.model.units import Address
@@ -22,7 +21,7 @@ from extender.server.transport.tls import ServerTls
 from extender.server.v1.operations import OPERATIONS
 from extender.settings.connections import Clients, Paths, Server
 from tests.pki import NOW, Pki, new_connections
-from tests.server.serving import AGREEABLE, BY_NAMES, POD, WhatIfAnswering, app_with
+from tests.server.serving import AGREEABLE, BY_NAMES, POD, Client, Serve, WhatIfAnswering, app_with
 
 PATHS: Final = (
     *("/ui/", "/v1/openapi.json", "/v1/explain/team-a/web-1", "/debug/decisions", "/debug/shadow"),
@@ -50,14 +49,13 @@ NAMES: Final = ("cluster.example.org", "a.example.org")
         ("[::1", HTTPStatus.FORBIDDEN),
     ],
 )
-async def test_which_hosts_are_answered(aiohttp_client: AiohttpClient, host: str, status: HTTPStatus) -> None:
-    client = await aiohttp_client(app_with(server=Server(hosts=NAMES)))
+async def test_which_hosts_are_answered(serve: Serve, host: str, status: HTTPStatus) -> None:
+    client = await serve(server=Server(hosts=NAMES))
     answers = [await client.get(path, headers={"Host": host}) for path in (*PATHS, "/metrics")]
     assert [answer.status for answer in answers] == [status] * (1 + len(PATHS))
 
 
-async def test_the_error_names_the_host_and_the_setting(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_the_error_names_the_host_and_the_setting(client: Client) -> None:
     answer = await client.get("/ui/", headers={"Host": "proxy.example.org"})
     said = (await answer.json())["error"]
     assert said == (
@@ -65,27 +63,25 @@ async def test_the_error_names_the_host_and_the_setting(aiohttp_client: AiohttpC
     )
 
 
-async def test_a_change_of_the_service_and_a_verb_are_refused_too(aiohttp_client: AiohttpClient) -> None:
+async def test_a_change_of_the_service_and_a_verb_are_refused_too(serve: Serve) -> None:
     """A scheduler that reaches the service by a name, without certificates, needs that name in server.hosts."""
     name = "extender.kube-system.svc"
-    client = await aiohttp_client(app_with())
+    client = await serve()
     other = {"Host": name}
     assert (await client.put("/debug/loglevel", data="info", headers=other)).status == HTTPStatus.FORBIDDEN
     assert (await client.post("/filter", json=BY_NAMES, headers=other)).status == HTTPStatus.FORBIDDEN
-    named = await aiohttp_client(app_with(server=Server(hosts=(name,))))
+    named = await serve(server=Server(hosts=(name,)))
     assert (await named.post("/filter", json=BY_NAMES, headers=other)).status == HTTPStatus.OK
 
 
 @pytest.mark.parametrize("name", ["extender.kube-system.svc", "extender.kube-system.svc.cluster.local:8888"])
-async def test_of_a_service_by_its_name_only_the_metrics_are_answered(aiohttp_client: AiohttpClient, name: str) -> None:
-    client = await aiohttp_client(app_with())
+async def test_of_a_service_by_its_name_only_the_metrics_are_answered(client: Client, name: str) -> None:
     answers = {path: (await client.get(path, headers={"Host": name})).status for path in (*PATHS, "/metrics")}
     assert answers == {**dict.fromkeys(PATHS, HTTPStatus.FORBIDDEN), "/metrics": HTTPStatus.OK}
 
 
 @pytest.mark.parametrize("path", ["/livez", "/healthz", "/readyz", "/readyz/pods"])
-async def test_a_probe_may_name_any_host(aiohttp_client: AiohttpClient, path: str) -> None:
-    client = await aiohttp_client(app_with())
+async def test_a_probe_may_name_any_host(client: Client, path: str) -> None:
     assert (await client.get(path, headers={"Host": "evil.example.org"})).status == HTTPStatus.OK
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.model.rejections import Reason
 from extender.rules import catalog
 from extender.server.page import handler
 from extender.settings.connections import Server
-from tests.server.serving import app_with
+from tests.server.serving import Client, Serve
 
 FOLDER: Final = Path(handler.__file__).parent / "files"
 FILES: Final = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file())
@@ -28,8 +27,7 @@ def directives(policy: str) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("name", FILES)
-async def test_each_file_is_served_with_its_type_and_the_headers(aiohttp_client: AiohttpClient, name: str) -> None:
-    client = await aiohttp_client(app_with())
+async def test_each_file_is_served_with_its_type_and_the_headers(client: Client, name: str) -> None:
     answer = await client.get(f"/ui/{name}")
     assert (answer.status, await answer.read()) == (HTTPStatus.OK, (FOLDER / name).read_bytes())
     types = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -42,15 +40,13 @@ async def test_each_file_is_served_with_its_type_and_the_headers(aiohttp_client:
     assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == {"'none'"}
 
 
-async def test_the_document_is_at_the_folder_and_leads_there_without_the_slash(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_the_document_is_at_the_folder_and_leads_there_without_the_slash(client: Client) -> None:
     assert await (await client.get("/ui/")).read() == (FOLDER / "index.html").read_bytes()
     answer = await client.get("/ui", allow_redirects=False)
     assert (answer.status, answer.headers["Location"]) == (HTTPStatus.PERMANENT_REDIRECT, "ui/")
 
 
-async def test_a_browser_that_has_a_file_gets_it_again_only_after_a_change(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_a_browser_that_has_a_file_gets_it_again_only_after_a_change(client: Client) -> None:
     tag = (await client.get("/ui/")).headers["ETag"]
     again = await client.get("/ui/", headers={"If-None-Match": f'"other", {tag}'})
     assert (again.status, again.headers["ETag"], await again.read()) == (HTTPStatus.NOT_MODIFIED, tag, b"")
@@ -59,13 +55,12 @@ async def test_a_browser_that_has_a_file_gets_it_again_only_after_a_change(aioht
 
 
 @pytest.mark.parametrize("name", ["none.js", "../handler.py", "%2e%2e/handler.py", "views", "views/", "/etc/passwd"])
-async def test_nothing_else_is_served(aiohttp_client: AiohttpClient, name: str) -> None:
-    client = await aiohttp_client(app_with())
+async def test_nothing_else_is_served(client: Client, name: str) -> None:
     assert (await client.get(f"/ui/{name}")).status == HTTPStatus.NOT_FOUND
 
 
-async def test_the_page_can_be_switched_off(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with(server=Server(page=False)))
+async def test_the_page_can_be_switched_off(serve: Serve) -> None:
+    client = await serve(server=Server(page=False))
     assert [(await client.get(path)).status for path in ("/ui", "/ui/", "/ui/main.js")] == [HTTPStatus.NOT_FOUND] * 3
 
 

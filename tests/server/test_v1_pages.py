@@ -48,6 +48,8 @@ from tests.server.serving import (
     PREEMPTION,
     Answering,
     Browsing,
+    Client,
+    Serve,
     Switch,
     WhatIfAnswering,
     app_with,
@@ -224,8 +226,7 @@ async def test_a_body_that_is_no_pod_names_the_field(
     assert (await answer.json()).get("field", "") == field_at_fault
 
 
-async def test_answers_about_a_pod_are_shown_the_latest_first(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_answers_about_a_pod_are_shown_the_latest_first(client: Client) -> None:
     await client.post("/filter", json=BY_NAMES)
     await client.post("/preempt", json=PREEMPTION)
     answer = await (await client.get("/debug/decisions?namespace=team-a&pod=web-1")).json()
@@ -242,8 +243,7 @@ async def test_answers_about_a_pod_are_shown_the_latest_first(aiohttp_client: Ai
 
 
 @pytest.mark.parametrize("query", ["limit=", "limit=0", "limit=1001", "limit=-1", "limit=²", "limit=x", "name=web-1"])
-async def test_a_wrong_parameter_of_the_page_of_decisions_is_named(aiohttp_client: AiohttpClient, query: str) -> None:
-    client = await aiohttp_client(app_with())
+async def test_a_wrong_parameter_of_the_page_of_decisions_is_named(client: Client, query: str) -> None:
     answer = await client.get(f"/debug/decisions?{query}")
     assert (answer.status, (await answer.json())["field"]) == (HTTPStatus.BAD_REQUEST, query.partition("=")[0])
 
@@ -350,14 +350,14 @@ def test_the_schemas_are_valid_and_each_reference_and_parameter_has_its_end() ->
             assert in_path == {part[1:-1] for part in path.split("/") if part.startswith("{")}
 
 
-async def test_the_document_is_served(aiohttp_client: AiohttpClient) -> None:
-    answer = await ask(await aiohttp_client(app_with()), ABOUT)
+async def test_the_document_is_served(serve: Serve) -> None:
+    answer = await ask(await serve(), ABOUT)
     assert await accepted(answer, ABOUT) == DOCUMENT
 
 
-async def test_answers_are_those_of_the_document(aiohttp_client: AiohttpClient) -> None:
+async def test_answers_are_those_of_the_document(serve: Serve) -> None:
     verbs = service_of_objects(Settings(), CLUSTER, Random(0)).verbs
-    client = await aiohttp_client(app_with(verbs))
+    client = await serve(verbs)
     explained = await accepted(await ask(client, EXPLAIN, "?node=n1"), EXPLAIN)
     assert {"obstacles", "constraints", "node"} <= explained.keys()
     given = pod_json("new", app="web", apart=[term("zone", app="web")])
@@ -390,8 +390,8 @@ async def test_answers_are_those_of_the_document(aiohttp_client: AiohttpClient) 
     assert page["decisions"][0]["reasons"] == ["unknown_node"]
 
 
-async def test_shadow_decisions_are_shown_as_the_document_says(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with(replace(AGREEABLE, shadow=two_differences)))
+async def test_shadow_decisions_are_shown_as_the_document_says(serve: Serve) -> None:
+    client = await serve(replace(AGREEABLE, shadow=two_differences))
     page = await accepted(await ask(client, SHADOW), SHADOW)
     assert (page["compared"], page["differ"], len(page["differences"])) == (11, 2, 2)
     (found,) = (await accepted(await ask(client, SHADOW, "?limit=1"), SHADOW))["differences"]
@@ -400,8 +400,8 @@ async def test_shadow_decisions_are_shown_as_the_document_says(aiohttp_client: A
     assert (wrong.status, (await wrong.json())["field"]) == (HTTPStatus.BAD_REQUEST, "limit")
 
 
-async def test_where_no_decisions_are_compared_it_is_said(aiohttp_client: AiohttpClient) -> None:
-    answer = await ask(await aiohttp_client(app_with(replace(AGREEABLE, shadow=None))), SHADOW)
+async def test_where_no_decisions_are_compared_it_is_said(serve: Serve) -> None:
+    answer = await ask(await serve(replace(AGREEABLE, shadow=None)), SHADOW)
     assert answer.status == HTTPStatus.NOT_FOUND
     assert (await answer.json())["error"] == "no decisions are compared here: shadow is false"
 
@@ -415,9 +415,9 @@ async def test_where_no_decisions_are_compared_it_is_said(aiohttp_client: Aiohtt
         (NoAnswerCause.FAILED, HTTPStatus.INTERNAL_SERVER_ERROR),
     ],
 )
-async def test_errors_of_what_ifs(aiohttp_client: AiohttpClient, cause: NoAnswerCause, status: HTTPStatus) -> None:
+async def test_errors_of_what_ifs(serve: Serve, cause: NoAnswerCause, status: HTTPStatus) -> None:
     answering = WhatIfAnswering(problem=what_if.NotComputed(cause, "because"))
-    client = await aiohttp_client(app_with(replace(AGREEABLE, what_ifs=answering)))
+    client = await serve(replace(AGREEABLE, what_ifs=answering))
     answer = await ask(client, WHAT_IF)
     assert answer.status == status
     await accepted(answer, WHAT_IF)
@@ -426,10 +426,9 @@ async def test_errors_of_what_ifs(aiohttp_client: AiohttpClient, cause: NoAnswer
 WRONG_CONTAINERS: list[list[Json]] = [[], [{}], [{"name": "a"}], [{"image": "a"}]]
 
 
-async def test_a_body_that_the_schema_refuses_is_malformed(aiohttp_client: AiohttpClient) -> None:
+async def test_a_body_that_the_schema_refuses_is_malformed(client: Client) -> None:
     content = DOCUMENT["paths"]["/v1/explain"]["post"]["requestBody"]["content"]["application/json"]
     validator = validator_class()(content["schema"])
-    client = await aiohttp_client(app_with())
     bodies: list[Any] = [POD, pod_json("new"), [], {}, {**POD, "kind": "Node"}, {"metadata": {"name": "a"}}]
     bodies += [{"metadata": {"name": ""}, "spec": {}}, {"metadata": {}, "spec": {}}, {**POD, "spec": {}}]
     bodies += [{**POD, "spec": {"containers": listed}} for listed in WRONG_CONTAINERS]
@@ -486,11 +485,9 @@ async def test_errors_of_explanations(
     ("cause", "status"),
     [(NoAnswerCause.BUSY, 429), (NoAnswerCause.TOO_EXPENSIVE, 413)],
 )
-async def test_errors_of_pages(
-    aiohttp_client: AiohttpClient, operation: tuple[str, str], cause: NoAnswerCause, status: int
-) -> None:
+async def test_errors_of_pages(serve: Serve, operation: tuple[str, str], cause: NoAnswerCause, status: int) -> None:
     browser = Browsing(problem=NotExplained(cause, "because"))
-    client = await aiohttp_client(app_with(replace(AGREEABLE, browser=browser)))
+    client = await serve(replace(AGREEABLE, browser=browser))
     answer = await ask(client, operation, PAGES.get(operation, ""))
     assert answer.status == status
     await accepted(answer, operation)
@@ -506,10 +503,10 @@ async def test_there_are_no_pages_before_the_index_is_complete(
     await accepted(answer, operation)
 
 
-async def test_a_body_above_its_limit_and_a_bug_have_errors_of_the_document(aiohttp_client: AiohttpClient) -> None:
-    large = await ask(await aiohttp_client(app_with()), EXPLAIN_GIVEN, json=[" " * (256 * 2**10)])
+async def test_a_body_above_its_limit_and_a_bug_have_errors_of_the_document(serve: Serve) -> None:
+    large = await ask(await serve(), EXPLAIN_GIVEN, json=[" " * (256 * 2**10)])
     assert large.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     await accepted(large, EXPLAIN_GIVEN)
-    broken = await ask(await aiohttp_client(app_with(replace(AGREEABLE, explainer=Broken()))), EXPLAIN)
+    broken = await ask(await serve(replace(AGREEABLE, explainer=Broken())), EXPLAIN)
     assert broken.status == HTTPStatus.INTERNAL_SERVER_ERROR
     await accepted(broken, EXPLAIN)

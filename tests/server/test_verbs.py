@@ -11,8 +11,7 @@ from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.model.answers.explanations import NoAnswerCause, NotExplained
 from extender.model.rejections import Reason
-from extender.model.units import Address
-from extender.server.app import listening, make_app
+from extender.server.app import make_app
 from extender.server.collaborators import Verbs
 from extender.server.v1 import shared
 from extender.server.v1.shared import SharedAnswers
@@ -24,22 +23,22 @@ from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.builders import pod_json, term
 from tests.fakes import PATIENCE, until
 from tests.server.connected_verbs import Computing, connected, names
-from tests.server.raw import head_of, whole, wire
+from tests.server.raw import Wire, head_of, whole
 from tests.server.serving import (
     AGREEABLE,
     BY_NAMES,
     BY_NODES,
     NODES,
     PREEMPTION,
+    Client,
+    Serve,
     Switch,
-    app_with,
     every_candidate,
     scores_by_length,
 )
 
 
-async def test_filter_asked_by_names_answers_by_names(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_filter_asked_by_names_answers_by_names(client: Client) -> None:
     answer = await client.post("/filter", json=BY_NAMES)
     assert (answer.status, answer.content_type) == (200, "application/json")
     assert await answer.json() == {
@@ -51,8 +50,7 @@ async def test_filter_asked_by_names_answers_by_names(aiohttp_client: AiohttpCli
     }
 
 
-async def test_filter_asked_with_nodes_answers_those_nodes_unchanged(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_filter_asked_with_nodes_answers_those_nodes_unchanged(client: Client) -> None:
     answer = await (await client.post("/filter", json=BY_NODES)).json()
     assert answer["NodeNames"] is None
     assert answer["Nodes"]["items"] == NODES
@@ -75,48 +73,44 @@ async def test_a_pod_above_a_limit_of_the_settings_is_counted_under_the_limits(a
     assert b'extender_filter_rejections_total{reason="over_limit"} 1.0' in metrics.render()
 
 
-async def test_prioritize_answers_a_bare_list_of_scores(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_prioritize_answers_a_bare_list_of_scores(client: Client) -> None:
     answer = await client.post("/prioritize", json=BY_NAMES)
     assert await answer.json() == [{"Host": "node-a", "Score": 6}, {"Host": "node-bb", "Score": 7}]
 
 
-async def test_preempt_answers_the_candidates_by_uid(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_preempt_answers_the_candidates_by_uid(client: Client) -> None:
     answer = await client.post("/preempt", json=PREEMPTION)
     assert await answer.json() == {
         "NodeNameToMetaVictims": {"node-a": {"Pods": [{"UID": "u-9"}], "NumPDBViolations": 1}}
     }
 
 
-async def test_the_verbs_answer_under_the_paths_of_the_settings(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with(server=Server(paths=Paths(filter="/scheduler/v1/predicates"))))
+async def test_the_verbs_answer_under_the_paths_of_the_settings(serve: Serve) -> None:
+    client = await serve(server=Server(paths=Paths(filter="/scheduler/v1/predicates")))
     assert (await client.post("/scheduler/v1/predicates", json=BY_NAMES)).status == 200
     assert (await client.post("/filter", json=BY_NAMES)).status == 404
 
 
 @pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "application/octet-stream"])
 async def test_a_content_type_that_no_page_sends_without_asking_does_not_matter(
-    aiohttp_client: AiohttpClient, content_type: str
+    client: Client, content_type: str
 ) -> None:
-    client = await aiohttp_client(app_with())
     body = b'{"Pod": {"metadata": {"name": "web-1", "uid": "u-1"}}, "NodeNames": ["node-a"]}'
     answer = await client.post("/filter", data=body, headers={"Content-Type": content_type})
     assert (await answer.json())["NodeNames"] == ["node-a"]
 
 
-async def test_unknown_fields_are_ignored_as_go_does(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(app_with())
+async def test_unknown_fields_are_ignored_as_go_does(client: Client) -> None:
     answer = await client.post("/filter", json=BY_NAMES | {"Novelty": {"deep": [1]}})
     assert (await answer.json())["NodeNames"] == ["node-a", "node-bb"]
 
 
-async def test_requests_nodes_and_rejections_are_counted(aiohttp_client: AiohttpClient) -> None:
+async def test_requests_nodes_and_rejections_are_counted(serve: Serve) -> None:
     async def nothing_passes(args: ExtenderArgs) -> FilterResult:
         texts = dict.fromkeys(args.node_names or (), Reason.AFFINITY.text)
         return FilterResult((), unresolvable=texts, reasons=frozenset((Reason.AFFINITY,)))
 
-    client = await aiohttp_client(app_with(Verbs(nothing_passes, scores_by_length, every_candidate)))
+    client = await serve(Verbs(nothing_passes, scores_by_length, every_candidate))
     await client.post("/filter", json=BY_NAMES)
     page = await (await client.get("/metrics")).text()
     assert 'extender_requests_total{code="200",verb="filter"} 1.0' in page
@@ -126,11 +120,11 @@ async def test_requests_nodes_and_rejections_are_counted(aiohttp_client: Aiohttp
     assert 'extender_request_duration_seconds_count{verb="filter"} 1.0' in page
 
 
-async def test_a_pod_that_cannot_be_decided_is_reported_in_the_error_and_counted(aiohttp_client: AiohttpClient) -> None:
+async def test_a_pod_that_cannot_be_decided_is_reported_in_the_error_and_counted(serve: Serve) -> None:
     async def gives_up(_: ExtenderArgs) -> FilterResult:
         return FilterResult((), error="pod has constraints that cannot be parsed")
 
-    client = await aiohttp_client(app_with(Verbs(gives_up, scores_by_length, every_candidate)))
+    client = await serve(Verbs(gives_up, scores_by_length, every_candidate))
     answer = await client.post("/filter", json=BY_NAMES)
     assert (await answer.json())["Error"] == "pod has constraints that cannot be parsed"
     page = await (await client.get("/metrics")).text()
@@ -158,78 +152,70 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return found
 
 
-async def test_a_short_answer_is_written_by_one_call(writes: list[bytes]) -> None:
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        for _ in range(2):
-            writes.clear()
-            await connection.send(whole("POST", "/filter", QUESTION))
-            assert await connection.status() == 200
-            request, answer = writes
-            assert request.startswith(b"POST ")
-            assert answer == connection.head + connection.body
-
-
-async def test_head_and_body_are_complete() -> None:
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
+async def test_a_short_answer_is_written_by_one_call(connection: Wire, writes: list[bytes]) -> None:
+    for _ in range(2):
+        writes.clear()
         await connection.send(whole("POST", "/filter", QUESTION))
         assert await connection.status() == 200
-        fields = [line.split(b":")[0] for line in connection.head.splitlines()[1:-1]]
-        assert fields == [b"Content-Type", b"Content-Length", b"Date"]
-        assert b"Content-Type: application/json\r\n" in connection.head
-        assert orjson.loads(connection.body)["NodeNames"] == PASSED
+        request, answer = writes
+        assert request.startswith(b"POST ")
+        assert answer == connection.head + connection.body
+
+
+async def test_head_and_body_are_complete(connection: Wire) -> None:
+    await connection.send(whole("POST", "/filter", QUESTION))
+    assert await connection.status() == 200
+    fields = [line.split(b":")[0] for line in connection.head.splitlines()[1:-1]]
+    assert fields == [b"Content-Type", b"Content-Length", b"Date"]
+    assert b"Content-Type: application/json\r\n" in connection.head
+    assert orjson.loads(connection.body)["NodeNames"] == PASSED
 
 
 @pytest.mark.parametrize("path", ["/filter", "/filter?trace=1", "http://extender/filter", "/%66ilter"])
-async def test_however_the_path_is_written_the_answer_is_the_same(path: str) -> None:
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        await connection.send(whole("POST", path, QUESTION))
-        assert await connection.status() == 200
-        assert orjson.loads(connection.body)["NodeNames"] == PASSED
+async def test_however_the_path_is_written_the_answer_is_the_same(connection: Wire, path: str) -> None:
+    await connection.send(whole("POST", path, QUESTION))
+    assert await connection.status() == 200
+    assert orjson.loads(connection.body)["NodeNames"] == PASSED
 
 
 @pytest.mark.parametrize("body", [QUESTION, LONG], ids=["short", "long"])
-async def test_a_client_that_wants_the_connection_closed_is_told_that_it_is(body: bytes) -> None:
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        await connection.send(whole("POST", "/filter", body, Connection="close"))
-        assert await connection.status() == 200
-        assert b"Connection: close" in connection.head
-        assert await connection.closed()
+async def test_a_client_that_wants_the_connection_closed_is_told_that_it_is(connection: Wire, body: bytes) -> None:
+    await connection.send(whole("POST", "/filter", body, Connection="close"))
+    assert await connection.status() == 200
+    assert b"Connection: close" in connection.head
+    assert await connection.closed()
 
 
-async def test_a_client_of_an_older_http_is_answered_and_its_connection_closed() -> None:
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        await connection.send(whole("POST", "/filter", QUESTION).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
-        assert await connection.status() == 200
-        assert connection.head.startswith(b"HTTP/1.0 200")
-        assert await connection.closed()
+async def test_a_client_of_an_older_http_is_answered_and_its_connection_closed(connection: Wire) -> None:
+    await connection.send(whole("POST", "/filter", QUESTION).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+    assert await connection.status() == 200
+    assert connection.head.startswith(b"HTTP/1.0 200")
+    assert await connection.closed()
 
 
-async def test_an_expectation_is_answered_before_the_body_comes() -> None:
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        request = whole("POST", "/filter", QUESTION, Expect="100-continue")
-        await connection.send(request[: -len(QUESTION)])
-        assert await connection.status() == 100
-        await connection.send(QUESTION)
-        assert await connection.status() == 200
+async def test_an_expectation_is_answered_before_the_body_comes(connection: Wire) -> None:
+    request = whole("POST", "/filter", QUESTION, Expect="100-continue")
+    await connection.send(request[: -len(QUESTION)])
+    assert await connection.status() == 100
+    await connection.send(QUESTION)
+    assert await connection.status() == 200
 
 
-async def test_answers_of_requests_that_come_together_keep_their_order() -> None:
+async def test_answers_of_requests_that_come_together_keep_their_order(connection: Wire) -> None:
     """A long answer between short ones is written by the framework."""
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        await connection.send(b"".join(whole("POST", "/filter", body) for body in (QUESTION, LONG, QUESTION)))
-        assert [await names(connection) for _ in range(3)] == [2, 5000, 2]
+    await connection.send(b"".join(whole("POST", "/filter", body) for body in (QUESTION, LONG, QUESTION)))
+    assert [await names(connection) for _ in range(3)] == [2, 5000, 2]
 
 
 @pytest.mark.parametrize(
     "request_", [head_of("GET", "/livez"), whole("POST", "/filter", QUESTION)], ids=["GET", "POST"]
 )
-async def test_more_requests_than_the_framework_queues_are_all_answered(request_: bytes) -> None:
+async def test_more_requests_than_the_framework_queues_are_all_answered(connection: Wire, request_: bytes) -> None:
     """It stops parsing, and goes on with what it holds back when it is called with no data."""
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        sending = asyncio.create_task(connection.send(request_ * 300))
-        async with asyncio.timeout(PATIENCE):
-            assert [await connection.status() for _ in range(300)] == [200] * 300
-        await sending
+    sending = asyncio.create_task(connection.send(request_ * 300))
+    async with asyncio.timeout(PATIENCE):
+        assert [await connection.status() for _ in range(300)] == [200] * 300
+    await sending
 
 
 async def test_of_requests_that_came_together_one_is_answered_in_each_iteration_of_the_loop() -> None:
@@ -249,25 +235,23 @@ async def test_of_requests_that_came_together_one_is_answered_in_each_iteration_
     assert len(set(answered)) == 3
 
 
-async def test_after_another_request_of_the_connection_verbs_are_answered_as_before() -> None:
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        for request in (
-            whole("POST", "/filter", QUESTION),
-            head_of("GET", "/livez"),
-            whole("POST", "/filter", QUESTION),
-        ):
-            await connection.send(request)
-            assert await connection.status() == 200
-        assert orjson.loads(connection.body)["NodeNames"] == PASSED
-
-
-async def test_a_connection_goes_on_after_a_body_that_no_handler_read() -> None:
-    async with listening(app_with(), Address("127.0.0.1:0")) as url, wire(url) as connection:
-        compressed = whole("POST", "/prioritize", b" " * 100_000, Content_Encoding="gzip")
-        await connection.send(compressed[:-1])
-        assert await connection.status() == 415
-        await connection.send(compressed[-1:] + whole("POST", "/filter", QUESTION))
+async def test_after_another_request_of_the_connection_verbs_are_answered_as_before(connection: Wire) -> None:
+    for request in (
+        whole("POST", "/filter", QUESTION),
+        head_of("GET", "/livez"),
+        whole("POST", "/filter", QUESTION),
+    ):
+        await connection.send(request)
         assert await connection.status() == 200
+    assert orjson.loads(connection.body)["NodeNames"] == PASSED
+
+
+async def test_a_connection_goes_on_after_a_body_that_no_handler_read(connection: Wire) -> None:
+    compressed = whole("POST", "/prioritize", b" " * 100_000, Content_Encoding="gzip")
+    await connection.send(compressed[:-1])
+    assert await connection.status() == 415
+    await connection.send(compressed[-1:] + whole("POST", "/filter", QUESTION))
+    assert await connection.status() == 200
 
 
 # -- Answers that equal requests share: computed once, kept for a second within bounded bytes, and ended with the
