@@ -9,23 +9,22 @@ from importlib import import_module
 from typing import Any
 
 import orjson
-from aiohttp import ClientResponse, ClientSession, web
-from pytest_aiohttp.plugin import AiohttpClient
+from aiohttp import ClientResponse, ClientSession
 
-from extender.model.answers.explanations import NoAnswerCause, NotExplained
 from extender.model.objects import Object
 from extender.model.units import Address
 from extender.server.app import listening
+from extender.server.collaborators import Verbs
 from extender.server.openapi import document_of
 from extender.server.transport.turns import Turns
 from extender.server.v1.operations import OPERATIONS
 from extender.settings.connections import Server, Tls
 from tests.builders import namespace, node, pod, spread, term
-from tests.server.serving import AGREEABLE, POD, Answering, Browsing, Client, Switch, WhatIfAnswering, app_with
+from tests.server.serving import AGREEABLE, POD, Answering, Browsing, Client, app_with
 
 
-async def client_of(aiohttp_client: AiohttpClient, browser: Browsing, readiness: Switch | None = None) -> Client:
-    return await aiohttp_client(app_with(replace(AGREEABLE, browser=browser), readiness))
+def pages_of(browser: Browsing) -> Verbs:
+    return replace(AGREEABLE, browser=browser)
 
 
 class CountedTurns(Turns):
@@ -36,16 +35,6 @@ class CountedTurns(Turns):
     async def take(self, *, ahead: bool = False) -> None:
         self.taken += 1
         await super().take(ahead=ahead)
-
-
-def explaining(explainer: Answering, readiness: Switch | None = None) -> web.Application:
-    return app_with(replace(AGREEABLE, explainer=explainer), readiness)
-
-
-def computing_what_ifs(
-    what_ifs: WhatIfAnswering | None, server: Server | None = None, ready: str = ""
-) -> web.Application:
-    return app_with(replace(AGREEABLE, what_ifs=what_ifs), Switch({"pods": ready}), server or Server())
 
 
 Json = dict[str, Any]
@@ -94,10 +83,6 @@ async def ask(
     method, path = operation
     body = {"json": POD} if method == "POST" else {}
     return await client.request(method, path.format(namespace="default", pod="asking") + query, **(body | how))
-
-
-def failing(cause: NoAnswerCause) -> web.Application:
-    return app_with(replace(AGREEABLE, explainer=Answering(problem=NotExplained(cause, "because"))))
 
 
 @asynccontextmanager

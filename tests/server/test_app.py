@@ -65,39 +65,30 @@ async def test_an_address_in_use_is_an_error_at_once() -> None:
 # -- What probes, Prometheus and people get to read --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/livez", "/healthz"])
-async def test_the_process_is_alive_although_it_is_not_ready(serve: Serve, path: str) -> None:
-    client = await serve(readiness=Switch({"pods": "not listed yet"}))
-    answer = await client.get(path)
-    assert (answer.status, await answer.text()) == (HTTPStatus.OK, "ok")
+LISTED: dict[str, str] = {"nodes": "", "pods": ""}
+LISTING = {"nodes": "", "pods": "not listed yet"}
+STANDBY = {"pods": "", "leadership": "standby, the leader is a"}
+PROBES: list[tuple[dict[str, str], str, int, str]] = [
+    (LISTED, "/readyz", 200, "ok"),
+    (LISTED, "/readyz?verbose", 200, "[+]nodes ok\n[+]pods ok\nreadyz check passed\n"),
+    (LISTING, "/livez", 200, "ok"),
+    (LISTING, "/healthz", 200, "ok"),
+    (LISTING, "/readyz", 503, "[+]nodes ok\n[-]pods failed: not listed yet\nreadyz check failed\n"),
+    (LISTING, "/readyz/nodes", 200, "ok"),
+    (LISTING, "/readyz/pods", 503, "not listed yet"),
+    (LISTING, "/readyz/cats", 404, '{"error":"Not Found"}'),
+    (STANDBY, "/readyz", 200, "ok"),
+    (STANDBY, "/readyz?verbose", 200, "[+]pods ok\n[+]leadership ok (standby, the leader is a)\nreadyz check passed\n"),
+    (STANDBY, "/readyz/leadership", 503, "standby, the leader is a"),
+]
 
 
-async def test_ready_says_so_and_lists_the_checks_when_asked(client: Client) -> None:
-    assert await (await client.get("/readyz")).text() == "ok"
-    assert await (await client.get("/readyz?verbose")).text() == "[+]nodes ok\n[+]pods ok\nreadyz check passed\n"
-
-
-async def test_not_ready_says_what_is_missing(serve: Serve) -> None:
-    client = await serve(readiness=Switch({"nodes": "", "pods": "not listed yet"}))
-    answer = await client.get("/readyz")
-    assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
-    assert await answer.text() == "[+]nodes ok\n[-]pods failed: not listed yet\nreadyz check failed\n"
-
-
-async def test_a_standby_is_ready_as_a_pod_and_names_the_leader(serve: Serve) -> None:
-    client = await serve(readiness=Switch({"pods": "", "leadership": "standby, the leader is a"}))
-    answer = await client.get("/readyz?verbose")
-    text = "[+]pods ok\n[+]leadership ok (standby, the leader is a)\nreadyz check passed\n"
-    assert (answer.status, await answer.text()) == (HTTPStatus.OK, text)
-    assert (await client.get("/readyz")).status == HTTPStatus.OK
-    of_the_leader = await client.get("/readyz/leadership")
-    assert (of_the_leader.status, await of_the_leader.text()) == (503, "standby, the leader is a")
-
-
-async def test_one_check_can_be_asked_by_name(serve: Serve) -> None:
-    client = await serve(readiness=Switch({"nodes": "", "pods": "not listed yet"}))
-    answers = {name: await client.get(f"/readyz/{name}") for name in ("nodes", "pods", "cats")}
-    assert {name: answer.status for name, answer in answers.items()} == {"nodes": 200, "pods": 503, "cats": 404}
+@pytest.mark.parametrize(("missing", "path", "status", "text"), PROBES)
+async def test_a_probe_is_answered_by_what_each_check_misses(
+    serve: Serve, missing: dict[str, str], path: str, status: int, text: str
+) -> None:
+    answer = await (await serve(readiness=Switch(dict(missing)))).get(path)
+    assert (answer.status, await answer.text()) == (status, text)
 
 
 async def test_readiness_is_a_metric_read_at_each_scrape(serve: Serve) -> None:
@@ -150,11 +141,14 @@ REQUESTS: Final = (
     ("HEAD", "/readyz"),
 )
 FOR_ALL: Final = {("GET", "/version"), ("GET", "/livez"), ("HEAD", "/readyz")}
+VERBS: Final = {("POST", "/filter"), ("POST", "/prioritize")}
 MAY: Final = {
-    "system:kube-scheduler": FOR_ALL | {("POST", "/filter"), ("POST", "/prioritize")},
-    "prometheus": FOR_ALL | {("GET", "/metrics")},
-    "operator": set(REQUESTS),
-    "somebody": FOR_ALL,
+    "the scheduler": (CLIENTS, "system:kube-scheduler", FOR_ALL | VERBS),
+    "Prometheus": (CLIENTS, "prometheus", FOR_ALL | {("GET", "/metrics")}),
+    "an operator": (CLIENTS, "operator", set(REQUESTS)),
+    "another name": (CLIENTS, "somebody", FOR_ALL),
+    "any name where the settings have none": (Clients(), "somebody", set(REQUESTS)),
+    "a name of one list closes the other lists": (Clients(scheduler=("prometheus",)), "prometheus", FOR_ALL | VERBS),
 }
 
 
@@ -177,19 +171,11 @@ async def allowed(pki: Pki, name: str, clients: Clients) -> set[tuple[str, str]]
     return found
 
 
-@pytest.mark.parametrize("name", MAY)
-async def test_a_name_may_what_its_role_may(tmp_path: Path, name: str) -> None:
-    assert await allowed(Pki(tmp_path), name, CLIENTS) == MAY[name]
-
-
-async def test_without_names_every_certificate_may_everything(tmp_path: Path) -> None:
-    assert await allowed(Pki(tmp_path), "somebody", Clients()) == set(REQUESTS)
-
-
-async def test_one_list_with_names_closes_the_others(tmp_path: Path) -> None:
-    assert (
-        await allowed(Pki(tmp_path), "prometheus", Clients(scheduler=("prometheus",))) == MAY["system:kube-scheduler"]
-    )
+@pytest.mark.parametrize(("clients", "name", "requests"), MAY.values(), ids=MAY)
+async def test_a_certificate_may_what_the_role_of_its_name_may(
+    tmp_path: Path, clients: Clients, name: str, requests: set[tuple[str, str]]
+) -> None:
+    assert await allowed(Pki(tmp_path), name, clients) == requests
 
 
 @pytest.mark.parametrize(

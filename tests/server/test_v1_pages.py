@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
 from random import Random
 from typing import Any
 
 import pytest
-from aiohttp import web
-from pytest_aiohttp.plugin import AiohttpClient
 
 from extender.compose.service import service_of_objects
 from extender.model.answers import what_if
@@ -34,11 +31,8 @@ from tests.server.pages_client import (
     Json,
     accepted,
     ask,
-    client_of,
-    computing_what_ifs,
     connected,
-    explaining,
-    failing,
+    pages_of,
     validator_class,
 )
 from tests.server.serving import (
@@ -56,40 +50,27 @@ from tests.server.serving import (
     two_differences,
 )
 
+SELECTED = PageOf("a", "z1", 7), parse_selector_text("app=web,!old", "selector"), ""
+QUESTIONS: dict[str, object] = {
+    "topology?key=zone": TopologyQuestion("zone", PageOf()),
+    "topology?key=zone&namespace=a&selector=app%3Dweb,!old&after=z1&limit=7&domain=": TopologyQuestion(
+        "zone", *SELECTED
+    ),
+    "preemptions?namespace=a&after=x&limit=500": ("preemptions", PageOf("a", "x", 500)),
+    "groups?namespace=a&after=x&limit=500": ("groups", PageOf("a", "x", 500)),
+    "policies?namespace=a&after=x&limit=500": ("policies", PageOf("a", "x", 500)),
+    "workloads?namespace=a&after=a/x&limit=2": PageOf("a", "a/x", 2),
+    "constraints/team-a/web-1": ("team-a", "web-1"),
+    "pending?after=1": PageOf("", "1"),
+}
 
-@pytest.mark.parametrize(
-    ("query", "asked"),
-    [
-        ("key=zone", TopologyQuestion("zone", PageOf())),
-        (
-            "key=zone&namespace=a&selector=app%3Dweb,!old&after=z1&limit=7&domain=",
-            TopologyQuestion("zone", PageOf("a", "z1", 7), parse_selector_text("app=web,!old", "selector"), ""),
-        ),
-    ],
-)
-async def test_a_question_about_domains_is_read(
-    aiohttp_client: AiohttpClient, query: str, asked: TopologyQuestion
-) -> None:
+
+@pytest.mark.parametrize(("path", "question"), QUESTIONS.items())
+async def test_a_question_about_the_cluster_is_read(serve: Serve, path: str, question: object) -> None:
     browser = Browsing()
-    client = await client_of(aiohttp_client, browser)
-    assert (await client.get(f"/v1/topology?{query}")).status == HTTPStatus.OK
-    assert browser.asked == [asked]
-
-
-@pytest.mark.parametrize("name", ["preemptions", "groups", "policies"])
-async def test_a_question_about_what_is_in_flight_is_read(aiohttp_client: AiohttpClient, name: str) -> None:
-    browser = Browsing()
-    client = await client_of(aiohttp_client, browser)
-    assert (await client.get(f"/v1/{name}?namespace=a&after=x&limit=500")).status == HTTPStatus.OK
-    assert browser.asked == [(name, PageOf("a", "x", 500))]
-
-
-async def test_a_question_about_a_pod_or_a_namespace_is_read(aiohttp_client: AiohttpClient) -> None:
-    browser = Browsing()
-    client = await client_of(aiohttp_client, browser)
-    for path in ("workloads?namespace=a&after=a/x&limit=2", "constraints/team-a/web-1", "pending?after=1"):
-        assert (await client.get(f"/v1/{path}")).status == HTTPStatus.OK
-    assert browser.asked == [PageOf("a", "a/x", 2), ("team-a", "web-1"), PageOf("", "1")]
+    client = await serve(pages_of(browser))
+    assert (await client.get(f"/v1/{path}")).status == HTTPStatus.OK
+    assert browser.asked == [question]
 
 
 @pytest.mark.parametrize(
@@ -114,15 +95,15 @@ async def test_a_question_about_a_pod_or_a_namespace_is_read(aiohttp_client: Aio
         ("overview?verbose=1", "verbose"),
     ],
 )
-async def test_a_wrong_parameter_is_named(aiohttp_client: AiohttpClient, path: str, at_fault: str) -> None:
+async def test_a_wrong_parameter_is_named(serve: Serve, path: str, at_fault: str) -> None:
     browser = Browsing()
-    answer = await (await client_of(aiohttp_client, browser)).get(f"/v1/{path}")
+    answer = await (await serve(pages_of(browser))).get(f"/v1/{path}")
     assert (answer.status, (await answer.json())["field"]) == (HTTPStatus.BAD_REQUEST, at_fault)
     assert browser.asked == []
 
 
-async def test_a_pending_pod_has_what_was_answered_about_it_last(aiohttp_client: AiohttpClient) -> None:
-    client = await client_of(aiohttp_client, Browsing())
+async def test_a_pending_pod_has_what_was_answered_about_it_last(serve: Serve) -> None:
+    client = await serve(pages_of(Browsing()))
     app = client.app
     assert app is not None
     await client.post("/filter", json=BY_NAMES)
@@ -135,25 +116,25 @@ async def test_a_pending_pod_has_what_was_answered_about_it_last(aiohttp_client:
     assert page["pods"][0]["reasons"] == ["anti_affinity"]
 
 
-async def test_equal_requests_of_a_second_are_computed_once(aiohttp_client: AiohttpClient) -> None:
+async def test_equal_requests_of_a_second_are_computed_once(serve: Serve) -> None:
     browser = Browsing()
-    client = await client_of(aiohttp_client, browser)
+    client = await serve(pages_of(browser))
     paths = ["/v1/pending?namespace=a&limit=5", "/v1/pending?limit=5&namespace=a", "/v1/pending?namespace=b"]
     for path in [*paths, *paths]:
         assert (await client.get(path)).status == HTTPStatus.OK
     assert browser.asked == [PageOf("a", "", 5), PageOf("b")]
 
 
-async def test_each_answer_takes_a_turn_also_where_it_is_shared(aiohttp_client: AiohttpClient) -> None:
-    client = await client_of(aiohttp_client, Browsing())
+async def test_each_answer_takes_a_turn_also_where_it_is_shared(serve: Serve) -> None:
+    client = await serve(pages_of(Browsing()))
     assert client.app is not None
     turns = client.app[COLLABORATORS].turns = CountedTurns()
     await asyncio.gather(*(client.get("/v1/pending") for _ in range(5)))
     assert turns.taken == 5
 
 
-async def test_the_overview_is_answered_by_a_replica_that_is_not_ready(aiohttp_client: AiohttpClient) -> None:
-    client = await client_of(aiohttp_client, Browsing(), Switch({"nodes": "", "pods": "not listed yet"}))
+async def test_the_overview_is_answered_by_a_replica_that_is_not_ready(serve: Serve) -> None:
+    client = await serve(pages_of(Browsing()), Switch({"nodes": "", "pods": "not listed yet"}))
     answer = await client.get("/v1/overview")
     overview = await answer.json()
     assert (answer.status, overview["ready"]) == (HTTPStatus.OK, False)
@@ -163,16 +144,16 @@ async def test_the_overview_is_answered_by_a_replica_that_is_not_ready(aiohttp_c
     ]
 
 
-async def test_the_overview_warns_of_what_keeps_no_request_from_an_answer(aiohttp_client: AiohttpClient) -> None:
-    client = await client_of(aiohttp_client, Browsing(invalid_policies=2, rebuilds=1))
+async def test_the_overview_warns_of_what_keeps_no_request_from_an_answer(serve: Serve) -> None:
+    client = await serve(pages_of(Browsing(invalid_policies=2, rebuilds=1)))
     overview = await (await client.get("/v1/overview")).json()
     warnings = {each["check"]: each["text"] for each in overview["health"] if each["status"] == "warning"}
     assert warnings["policies"] == "2 scheduling policies are invalid and are not applied"
     assert "built again once" in warnings["index"]
 
 
-async def test_the_overview_tells_rates_and_what_runs(aiohttp_client: AiohttpClient) -> None:
-    client = await client_of(aiohttp_client, Browsing())
+async def test_the_overview_tells_rates_and_what_runs(serve: Serve) -> None:
+    client = await serve(pages_of(Browsing()))
     await asyncio.gather(*(client.post("/filter", json=BY_NAMES) for _ in range(3)))
     await client.post("/filter", data=b"{")
     overview = await (await client.get("/v1/overview")).json()
@@ -187,19 +168,19 @@ async def test_the_overview_tells_rates_and_what_runs(aiohttp_client: AiohttpCli
 # -- Explanations and the last answers about pods over HTTP; the document of the API has the errors that all share ---
 
 
-async def test_a_pod_is_explained_by_its_name(aiohttp_client: AiohttpClient) -> None:
+async def test_a_pod_is_explained_by_its_name(serve: Serve) -> None:
     explainer = Answering()
-    client = await aiohttp_client(explaining(explainer))
+    client = await serve(replace(AGREEABLE, explainer=explainer))
     answer = await client.get("/v1/explain/team-a/web-1?node=node-a")
     assert await answer.json() == {"pod": "team-a/web-1", "state": "pending", "nodes": 3, "passing": 0, "fitting": 0}
     assert explainer.asked == [("team-a/web-1", "node-a")]
 
 
 async def test_a_pod_that_does_not_exist_is_explained_without_the_node_that_it_names(
-    aiohttp_client: AiohttpClient,
+    serve: Serve,
 ) -> None:
     explainer = Answering()
-    client = await aiohttp_client(explaining(explainer))
+    client = await serve(replace(AGREEABLE, explainer=explainer))
     manifest = {"kind": "Pod", "metadata": {"name": "new"}, "spec": {"nodeName": "node-a", "containers": [CONTAINER]}}
     assert (await client.post("/v1/explain", json=manifest)).status == HTTPStatus.OK
     assert explainer.asked == [("default/new", "", "")]
@@ -217,10 +198,8 @@ async def test_a_pod_that_does_not_exist_is_explained_without_the_node_that_it_n
         ([], ""),
     ],
 )
-async def test_a_body_that_is_no_pod_names_the_field(
-    aiohttp_client: AiohttpClient, body: Any, field_at_fault: str
-) -> None:
-    client = await aiohttp_client(explaining(Answering()))
+async def test_a_body_that_is_no_pod_names_the_field(serve: Serve, body: Any, field_at_fault: str) -> None:
+    client = await serve(replace(AGREEABLE, explainer=Answering()))
     answer = await client.post("/v1/explain", json=body)
     assert answer.status == HTTPStatus.BAD_REQUEST
     assert (await answer.json()).get("field", "") == field_at_fault
@@ -253,24 +232,24 @@ async def test_a_wrong_parameter_of_the_page_of_decisions_is_named(client: Clien
 JSON = {"Content-Type": "application/json"}
 
 
-async def test_the_body_is_passed_on_unread_and_the_answer_as_it_is(aiohttp_client: AiohttpClient) -> None:
+async def test_the_body_is_passed_on_unread_and_the_answer_as_it_is(serve: Serve) -> None:
     answering = WhatIfAnswering()
-    client = await aiohttp_client(computing_what_ifs(answering))
+    client = await serve(replace(AGREEABLE, what_ifs=answering))
     answer = await client.post("/v1/whatif", data=b"{anything", headers=JSON)
     assert (answer.status, await answer.json()) == (HTTPStatus.OK, {"summary": {"placed": 0, "rejected": 0}})
     assert answering.asked == [b"{anything"]
 
 
-async def test_a_body_above_the_limit_of_the_server_is_too_large(aiohttp_client: AiohttpClient) -> None:
-    client = await aiohttp_client(computing_what_ifs(WhatIfAnswering(), Server(max_body_bytes=ByteSize(10))))
+async def test_a_body_above_the_limit_of_the_server_is_too_large(serve: Serve) -> None:
+    client = await serve(replace(AGREEABLE, what_ifs=WhatIfAnswering()), server=Server(max_body_bytes=ByteSize(10)))
     answer = await client.post("/v1/whatif", data=b" " * 11, headers=JSON)
     assert answer.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     assert await answer.json() == {"error": "request body is larger than server.maxBodyBytes (10)"}
 
 
-async def test_an_answer_may_take_longer_than_other_requests_may(aiohttp_client: AiohttpClient) -> None:
+async def test_an_answer_may_take_longer_than_other_requests_may(serve: Serve) -> None:
     answering = WhatIfAnswering(may_answer=asyncio.Event())
-    client = await aiohttp_client(computing_what_ifs(answering, Server(request_timeout=Duration(0.25))))
+    client = await serve(replace(AGREEABLE, what_ifs=answering), server=Server(request_timeout=Duration(0.25)))
     asking = asyncio.create_task(client.post("/v1/whatif", json={}))
     await until(lambda: answering.asked)
     late = await client.post("/v1/explain", data=b" ", headers={**JSON, "Content-Length": "2"})
@@ -280,9 +259,9 @@ async def test_an_answer_may_take_longer_than_other_requests_may(aiohttp_client:
     assert (await asking).status == HTTPStatus.OK
 
 
-async def test_a_client_that_goes_away_ends_the_computation(aiohttp_client: AiohttpClient) -> None:
+async def test_a_client_that_goes_away_ends_the_computation(serve: Serve) -> None:
     answering = WhatIfAnswering(may_answer=asyncio.Event())
-    client = await aiohttp_client(computing_what_ifs(answering))
+    client = await serve(replace(AGREEABLE, what_ifs=answering))
     asking = asyncio.create_task(client.post("/v1/whatif", json={}))
     await until(lambda: answering.asked)
     asking.cancel()  # aiohttp closes the connection
@@ -297,9 +276,9 @@ async def test_a_client_that_goes_away_ends_the_computation(aiohttp_client: Aioh
     ],
 )
 async def test_there_is_no_answer_where_none_can_be_given(
-    aiohttp_client: AiohttpClient, what_ifs: WhatIfAnswering | None, ready: str, text: str
+    serve: Serve, what_ifs: WhatIfAnswering | None, ready: str, text: str
 ) -> None:
-    client = await aiohttp_client(computing_what_ifs(what_ifs, ready=ready))
+    client = await serve(replace(AGREEABLE, what_ifs=what_ifs), Switch({"pods": ready}))
     answer = await client.post("/v1/whatif", json={})
     assert (answer.status, await answer.json()) == (HTTPStatus.SERVICE_UNAVAILABLE, {"error": text})
     assert what_ifs is None or not what_ifs.asked
@@ -406,23 +385,6 @@ async def test_where_no_decisions_are_compared_it_is_said(serve: Serve) -> None:
     assert (await answer.json())["error"] == "no decisions are compared here: shadow is false"
 
 
-@pytest.mark.parametrize(
-    ("cause", "status"),
-    [
-        (NoAnswerCause.BUSY, HTTPStatus.TOO_MANY_REQUESTS),
-        (NoAnswerCause.TOO_EXPENSIVE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-        (NoAnswerCause.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE),
-        (NoAnswerCause.FAILED, HTTPStatus.INTERNAL_SERVER_ERROR),
-    ],
-)
-async def test_errors_of_what_ifs(serve: Serve, cause: NoAnswerCause, status: HTTPStatus) -> None:
-    answering = WhatIfAnswering(problem=what_if.NotComputed(cause, "because"))
-    client = await serve(replace(AGREEABLE, what_ifs=answering))
-    answer = await ask(client, WHAT_IF)
-    assert answer.status == status
-    await accepted(answer, WHAT_IF)
-
-
 WRONG_CONTAINERS: list[list[Json]] = [[], [{}], [{"name": "a"}], [{"image": "a"}]]
 
 
@@ -456,51 +418,37 @@ async def test_errors_that_any_request_may_have(monkeypatch: pytest.MonkeyPatch,
     assert bodies[0]["field"] == "never"
 
 
-@pytest.mark.parametrize("operation", [EXPLAIN, EXPLAIN_GIVEN])
-@pytest.mark.parametrize(
-    ("application", "status"),
-    [
-        (lambda: failing(NoAnswerCause.UNKNOWN), HTTPStatus.NOT_FOUND),
-        (lambda: failing(NoAnswerCause.BUSY), HTTPStatus.TOO_MANY_REQUESTS),
-        (lambda: failing(NoAnswerCause.TOO_EXPENSIVE), HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-        (lambda: app_with(readiness=Switch({"pods": "not listed yet"})), HTTPStatus.SERVICE_UNAVAILABLE),
-    ],
-)
-async def test_errors_of_explanations(
-    aiohttp_client: AiohttpClient,
-    operation: tuple[str, str],
-    application: Callable[[], web.Application],
-    status: HTTPStatus,
+EXPLAINED = (EXPLAIN, EXPLAIN_GIVEN)
+COMPUTED = (*EXPLAINED, WHAT_IF, OVERVIEW, *PAGES)
+FAILURES = [
+    *((operation, NoAnswerCause.UNKNOWN, HTTPStatus.NOT_FOUND) for operation in EXPLAINED),
+    *((operation, NoAnswerCause.BUSY, HTTPStatus.TOO_MANY_REQUESTS) for operation in COMPUTED),
+    *((operation, NoAnswerCause.TOO_EXPENSIVE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE) for operation in COMPUTED),
+    (WHAT_IF, NoAnswerCause.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE),
+    (WHAT_IF, NoAnswerCause.FAILED, HTTPStatus.INTERNAL_SERVER_ERROR),
+]
+
+
+@pytest.mark.parametrize(("operation", "cause", "status"), FAILURES)
+async def test_a_computation_that_fails_is_an_error_of_the_document(
+    serve: Serve, operation: tuple[str, str], cause: NoAnswerCause, status: HTTPStatus
 ) -> None:
-    answer = await ask(await aiohttp_client(application()), operation)
+    problem = NotExplained(cause, "because")
+    what_ifs = WhatIfAnswering(problem=what_if.NotComputed(cause, "because"))
+    verbs = replace(AGREEABLE, explainer=Answering(problem=problem), browser=Browsing(problem), what_ifs=what_ifs)
+    answer = await ask(await serve(verbs), operation, PAGES.get(operation, ""))
     assert answer.status == status
-    assert (await accepted(answer, operation))["error"] in {
-        "because",
-        "not ready: pods; /readyz?verbose lists the checks",
-    }
+    error = (await accepted(answer, operation))["error"]
+    assert error.endswith("because") or cause is NoAnswerCause.FAILED
 
 
-@pytest.mark.parametrize("operation", [OVERVIEW, *PAGES])
-@pytest.mark.parametrize(
-    ("cause", "status"),
-    [(NoAnswerCause.BUSY, 429), (NoAnswerCause.TOO_EXPENSIVE, 413)],
-)
-async def test_errors_of_pages(serve: Serve, operation: tuple[str, str], cause: NoAnswerCause, status: int) -> None:
-    browser = Browsing(problem=NotExplained(cause, "because"))
-    client = await serve(replace(AGREEABLE, browser=browser))
+@pytest.mark.parametrize("operation", [*EXPLAINED, *PAGES])
+async def test_nothing_is_computed_before_the_index_is_complete(serve: Serve, operation: tuple[str, str]) -> None:
+    client = await serve(replace(AGREEABLE, browser=Browsing()), Switch({"pods": "not listed yet"}))
     answer = await ask(client, operation, PAGES.get(operation, ""))
-    assert answer.status == status
-    await accepted(answer, operation)
-
-
-@pytest.mark.parametrize("operation", PAGES)
-async def test_there_are_no_pages_before_the_index_is_complete(
-    aiohttp_client: AiohttpClient, operation: tuple[str, str]
-) -> None:
-    app = app_with(replace(AGREEABLE, browser=Browsing()), Switch({"pods": "not listed yet"}))
-    answer = await ask(await aiohttp_client(app), operation, PAGES[operation])
     assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
-    await accepted(answer, operation)
+    text = "not ready: pods; /readyz?verbose lists the checks"
+    assert (await accepted(answer, operation))["error"] == text
 
 
 async def test_a_body_above_its_limit_and_a_bug_have_errors_of_the_document(serve: Serve) -> None:
