@@ -1,6 +1,7 @@
 """`extender config generate`: a configuration that kube-scheduler takes, that fits ours, and that protects."""
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from extender.cli.main import main
 from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.policies.policy_validation import validate
+from tests.builders import Json
 from tests.cli.serving import configuration
 
 ROOT = Path(__file__).resolve().parents[2]
 TLS = {"certFile": "/etc/tls/tls.crt", "keyFile": "/etc/tls/tls.key"}
 _FILES = {"ca": "ca.crt", "cert": "c.crt", "key": "c.key"}
+TRUSTED = {f"{name}File": f"/etc/kubernetes/{file}" for name, file in _FILES.items()}
 TRUST = [part for name, file in _FILES.items() for part in (f"--{name}-file", f"/etc/kubernetes/{file}")]
 
 
@@ -39,130 +42,107 @@ def test_beside_the_scheduler_it_is_the_file_that_we_ship(mode: str, capsys: pyt
     assert generated(capsys, "--mode", mode, "--layout", "sidecar") == shipped
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kubeconfig"),
-    [
-        (["sidecar"], "/etc/kubernetes/scheduler.conf"),
-        (["second-scheduler"], ""),
-        (["service"], "/etc/kubernetes/scheduler.conf"),
-        (["sidecar", "--scheduler-kubeconfig", "/root/.kube/config"], "/root/.kube/config"),
-        (["second-scheduler", "--scheduler-kubeconfig", "/root/.kube/config"], "/root/.kube/config"),
-        (["sidecar", "--scheduler-kubeconfig", ""], ""),
-    ],
-    ids=" ".join,
-)
-def test_a_scheduler_that_is_no_pod_of_its_own_account_gets_the_kubeconfig_of_kubeadm_or_the_named_one(
-    arguments: list[str], kubeconfig: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def stanza(document: Any) -> Any:
+    (found,) = document["extenders"]
+    return found
+
+
+def kubeconfig(document: Any) -> Any:
+    return document.get("clientConnection", {}).get("kubeconfig")
+
+
+def plugins(document: Any) -> Any:
+    """The arguments of each plugin."""
+    configs = (config for profile in document.get("profiles", ()) for config in profile.get("pluginConfig", ()))
+    return {config["name"]: config["args"] for config in configs}
+
+
+def strategy(document: Any) -> Any:
+    return plugins(document)["NodeResourcesFit"]["scoringStrategy"]["type"], "DefaultPreemption" in plugins(document)
+
+
+def ignorable(document: Any) -> Any:
+    return stanza(document)["ignorable"]
+
+
+def percentage(document: Any) -> Any:
+    return document.get("percentageOfNodesToScore")
+
+
+def names_of_profile(document: Any) -> Any:
+    return document["profiles"], document["leaderElection"]["resourceName"]
+
+
+def weights(document: Any) -> Any:
+    (profile,) = document["profiles"]
+    weight_of = {each["name"]: each["weight"] for each in profile["plugins"]["multiPoint"]["enabled"]}
+    return plugins(document), *map(weight_of.get, ("TaintToleration", "NodeAffinity", "ImageLocality"))
+
+
+def audited(**reach: str) -> Json:
+    return {"enabled": True, "mode": "Audit", "reach": {"maxNamespaces": {"limit": 5, **reach}}}
+
+
+HTTPS = {"server": {"tls": TLS}}
+OF_KUBEADM, OF_ROOT = "/etc/kubernetes/scheduler.conf", "/root/.kube/config"
+NAMED = f"--scheduler-kubeconfig {OF_ROOT}"
+OURS = {"bindAddress": "127.0.0.1:9000", "requestTimeout": "2500ms", "paths": {"filter": "/v1/filter"}}
+PACKED = {"scoringStrategy": "MostAllocated"}
+FEWER = {"DefaultPreemption": CANDIDATES}
+GENERATED: dict[str, tuple[Json, str, Callable[[Any], Any], Any]] = {
+    "a sidecar has the kubeconfig of kubeadm": (HTTPS, "--layout sidecar", kubeconfig, OF_KUBEADM),
+    "a second scheduler has its own account": (HTTPS, "--layout second-scheduler", kubeconfig, None),
+    "a service has the kubeconfig of kubeadm": (HTTPS, "--layout service", kubeconfig, OF_KUBEADM),
+    "a kubeconfig for a sidecar": (HTTPS, f"--layout sidecar {NAMED}", kubeconfig, OF_ROOT),
+    "a kubeconfig for a second scheduler": (HTTPS, f"--layout second-scheduler {NAMED}", kubeconfig, OF_ROOT),
+    "no kubeconfig": (HTTPS, "--layout sidecar --scheduler-kubeconfig=", kubeconfig, None),
+    "names of its own": (
+        {"mode": "augment"}, "--layout second-scheduler", names_of_profile,
+        ([{"schedulerName": "placement-scheduler"}], "placement-scheduler"),
+    ),
+    "paths, port and time limit": (
+        {"server": OURS}, "", lambda document: [stanza(document)[name] for name in ("urlPrefix", "filterVerb", "httpTimeout")],
+        ["http://127.0.0.1:9000", "v1/filter", "3s"],
+    ),
+    "only a plugin whose rule we decide is disabled": (
+        {"rules": {"topologySpread": {"enabled": False}}}, "",
+        lambda document: [profile["plugins"]["multiPoint"]["disabled"] for profile in document["profiles"]],
+        [[{"name": "InterPodAffinity"}]],
+    ),
+    "quotas need the extender": ({"mode": "augment", "quota": {"enabled": True}}, "", ignorable, False),
+    "a reach needs the extender": ({"mode": "augment", "quota": audited()}, "", ignorable, False),
+    "audits do not": ({"mode": "augment", "quota": audited(mode="Audit")}, "", ignorable, True),
+    "no quotas": ({"mode": "augment", "quota": {"enabled": False}}, "", ignorable, True),
+    "fewer candidates where the extender chooses": ({"mode": "offload"}, "", plugins, FEWER),
+    "candidates in preemption mode advise": ({"preemption": {"mode": "advise"}}, "", plugins, {}),
+    "candidates without preemption": ({"preemption": {"mode": "off"}}, "", plugins, {}),
+    "candidates in mode augment": ({"mode": "augment"}, "", plugins, {}),
+    "bin packing, and preemption": ({"answers": PACKED}, "", strategy, ("MostAllocated", True)),
+    "bin packing alone": ({"answers": PACKED, "preemption": {"mode": "off"}}, "", strategy, ("MostAllocated", False)),
+    "weights beside scores in tree scale": ({"answers": {"scoreScale": "inTree"}}, "", weights, (FEWER, 30, 20, 10)),
+    "a sample of nodes": ({}, "", percentage, SAMPLED_PERCENTAGE),
+    "a sample in mode augment": ({"mode": "augment"}, "", percentage, None),
+    "no sample without nominations": ({"rejectedPods": {"nominateElsewhere": False}}, "", percentage, 100),
+    "HTTPS, with an authority and a certificate": (
+        {"server": {"tls": TLS | {"clientCAFile": "/etc/tls/ca.crt"}}}, "--layout service",
+        lambda document: [stanza(document)[name] for name in ("urlPrefix", "enableHTTPS", "tlsConfig")],
+        ["https://placement-extender.placement-extender.svc:8888", True, TRUSTED],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sections", "arguments", "read", "expected"), GENERATED.values(), ids=GENERATED)
+def test_the_configuration_of_the_scheduler_follows_from_the_layout_and_from_ours(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    sections: Json,
+    arguments: str,
+    read: Callable[[Any], Any],
+    expected: Any,
 ) -> None:
-    config = configuration(tmp_path, server={"tls": TLS})
-    document = generated(capsys, "--config", config, "--layout", *arguments, *TRUST)
-    assert document.get("clientConnection", {"kubeconfig": ""}) == {"kubeconfig": kubeconfig}
-
-
-def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    document = generated(capsys, "--mode", "augment", "--layout", "second-scheduler")
-    assert document["profiles"] == [{"schedulerName": "placement-scheduler"}]
-    assert document["leaderElection"]["resourceName"] == "placement-scheduler"
-
-
-def test_paths_port_and_time_limit_are_those_of_our_configuration(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server = {"bindAddress": "127.0.0.1:9000", "requestTimeout": "2500ms", "paths": {"filter": "/v1/filter"}}
-    (stanza,) = generated(capsys, "--config", configuration(tmp_path, server=server))["extenders"]
-    assert (stanza["urlPrefix"], stanza["filterVerb"]) == ("http://127.0.0.1:9000", "v1/filter")
-    assert stanza["httpTimeout"] == "3s"
-
-
-def test_only_a_plugin_whose_rule_we_decide_is_switched_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = configuration(tmp_path, rules={"topologySpread": {"enabled": False}})
-    (profile,) = generated(capsys, "--config", config)["profiles"]
-    assert profile["plugins"]["multiPoint"]["disabled"] == [{"name": "InterPodAffinity"}]
-
-
-@pytest.mark.parametrize(
-    ("quota", "ignorable"),
-    [
-        ({"enabled": True}, False),
-        ({"enabled": True, "mode": "Audit", "reach": {"maxNamespaces": {"limit": 5}}}, False),
-        ({"enabled": True, "mode": "Audit", "reach": {"maxNamespaces": {"limit": 5, "mode": "Audit"}}}, True),
-        ({"enabled": False}, True),
-    ],
-    ids=["quotas", "reach", "audits only", "disabled"],
-)
-def test_the_scheduler_does_not_go_on_without_an_extender_that_holds_pods_to_quotas(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], quota: Any, *, ignorable: bool
-) -> None:
-    document = generated(capsys, "--config", configuration(tmp_path, mode="augment", quota=quota))
-    assert document["extenders"][0]["ignorable"] is ignorable
-
-
-@pytest.mark.parametrize(
-    ("settings", "is_set"),
-    [
-        ({"mode": "offload"}, True),
-        ({"mode": "offload", "preemption": {"mode": "advise"}}, False),
-        ({"mode": "offload", "preemption": {"mode": "off"}}, False),
-        ({"mode": "augment"}, False),
-    ],
-    ids=["offload", "advise", "off", "augment"],
-)
-def test_the_scheduler_offers_fewer_candidates_only_where_the_extender_chooses_among_all_nodes(
-    settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_set: bool
-) -> None:
-    document = generated(capsys, "--config", configuration(tmp_path, **settings))
-    plugins = [entry["name"] for profile in document.get("profiles", []) for entry in profile.get("pluginConfig", [])]
-    assert plugins == (["DefaultPreemption"] if is_set else [])
-
-
-@pytest.mark.parametrize("mode", ["execute", "off"])
-def test_bin_packing_is_for_the_pods_too_for_which_the_scheduler_chooses_the_node(
-    mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = configuration(tmp_path, answers={"scoringStrategy": "MostAllocated"}, preemption={"mode": mode})
-    (profile,) = generated(capsys, "--config", config)["profiles"]
-    arguments = {each["name"]: each["args"] for each in profile["pluginConfig"]}
-    assert arguments["NodeResourcesFit"]["scoringStrategy"]["type"] == "MostAllocated"
-    assert ("DefaultPreemption" in arguments) == (mode == "execute")
-
-
-def test_with_scores_in_tree_scale_the_other_weights_are_multiplied(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (profile,) = generated(capsys, "--config", configuration(tmp_path, answers={"scoreScale": "inTree"}))["profiles"]
-    assert profile["pluginConfig"][0]["args"] == CANDIDATES
-    weights = {entry["name"]: entry["weight"] for entry in profile["plugins"]["multiPoint"]["enabled"]}
-    assert (weights["TaintToleration"], weights["NodeAffinity"], weights["ImageLocality"]) == (30, 20, 10)
-
-
-@pytest.mark.parametrize(
-    ("settings", "percentage"),
-    [
-        ({}, SAMPLED_PERCENTAGE),
-        ({"mode": "augment"}, None),
-        ({"rejectedPods": {"nominateElsewhere": False}}, 100),
-    ],
-    ids=["offload", "augment", "no nominations"],
-)
-def test_in_offload_mode_a_small_sample_is_asked_about_if_pods_are_nominated_outside_of_it(
-    settings: dict[str, Any], percentage: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = generated(capsys, "--config", configuration(tmp_path, **settings)).get("percentageOfNodesToScore")
-    assert found == percentage
-
-
-def test_https_comes_with_the_authority_and_the_clients_certificate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = configuration(tmp_path, server={"tls": TLS | {"clientCAFile": "/etc/tls/ca.crt"}})
-    (stanza,) = generated(capsys, "--config", config, "--layout", "service", *TRUST)["extenders"]
-    assert stanza["urlPrefix"] == "https://placement-extender.placement-extender.svc:8888"
-    assert stanza["enableHTTPS"] is True
-    assert stanza["tlsConfig"] == {
-        "caFile": "/etc/kubernetes/ca.crt",
-        "certFile": "/etc/kubernetes/c.crt",
-        "keyFile": "/etc/kubernetes/c.key",
-    }
+    config = configuration(tmp_path, **sections)
+    trust = TRUST if "server" in sections and "tls" in sections["server"] else []
+    assert read(generated(capsys, "--config", config, *arguments.split(), *trust)) == expected
 
 
 def test_files_can_be_put_into_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
