@@ -35,25 +35,25 @@ LOOK_SECONDS = 0.2  # of the loops that look around for ever; back-off passes at
 
 
 class Counted(PreemptionMetrics):
-    """What the task told: plans begun, how their writes ended, and what became of them."""
+    """What the task recorded: plans begun, how their writes ended, and what became of them."""
 
     def __init__(self) -> None:
-        self.told: Counter[str] = Counter()
+        self.recorded: Counter[str] = Counter()
         self.victims = 0
         self.violations = 0
 
     def record_start(self, victims: int) -> None:
-        self.told["began"] += 1
+        self.recorded["began"] += 1
         self.victims += victims
 
     def record_violation(self) -> None:
         self.violations += 1
 
     def record_execution(self, result: str, _seconds: float) -> None:
-        self.told[result] += 1
+        self.recorded[result] += 1
 
     def record_end(self, outcome: str, _seconds: float) -> None:
-        self.told[f"ended {outcome}"] += 1
+        self.recorded[f"ended {outcome}"] += 1
 
 
 class Scene:
@@ -110,16 +110,26 @@ class Scene:
             job.cancel()
             await asyncio.wait({job})
 
+    @asynccontextmanager
+    async def begun(self, *plans: PreemptionPlan) -> AsyncIterator[Scene]:
+        """The leader is at work and has written all that these plans need at first."""
+        async with self.running():
+            for planned in plans:
+                self.preempting.submit(planned)
+            await self.go()
+            yield self
+
     async def go(self) -> None:
         """Let everything happen that can happen without time passing for the loops."""
         await settle()
 
-    async def pass_time(self, seconds: float) -> None:
-        """Time passes, and the leader looks around."""
-        self.clock.time += seconds
-        for follow_up in self.preempting.sweep():
-            await follow_up
-        await self.go()
+    async def pass_time(self, seconds: float, times: int = 1) -> None:
+        """Time passes so many times, and the leader looks around each time."""
+        for _ in range(times):
+            self.clock.time += seconds
+            for follow_up in self.preempting.sweep():
+                await follow_up
+            await self.go()
 
     def shown(self, name: str) -> Pod:
         return self.api.pods["default", name]

@@ -90,7 +90,7 @@ async def test_a_second_request_for_pod1_starts_nothing_and_keeps_the_nomination
     s.preempt({"n1": ["low"]}, **POD1)
     assert [(set(answer.failed), set(answer.unresolvable)) for answer in answers] == [({"n1"}, set())] * 3
     await finished(s)
-    assert s.counted.told["began"] == 1
+    assert s.counted.recorded["began"] == 1
     assert s.api.said("delete") == ["delete low"]
 
 
@@ -155,7 +155,7 @@ async def test_a_preemption_that_budgets_forbid_writes_nothing_until_they_allow_
         assert s.preempting.submit(plan(ASKING, "n1", *VICTIMS))
         await s.go()
     assert s.api.said("evict") == ["evict victim-1", "evict victim-0"]
-    assert (s.counted.told["success"], s.counted.violations) == (1, 0)
+    assert (s.counted.recorded["success"], s.counted.violations) == (1, 0)
 
 
 async def test_a_pod_with_two_budgets_cannot_be_evicted_at_all() -> None:
@@ -180,7 +180,7 @@ async def test_a_refusal_that_the_watch_does_not_explain_is_tried_again_after_a_
             tried.append(s.preempting.submit(plan(ASKING, "n1", VICTIMS[0])))
             await s.go()
     assert tried == [True, False, True, False, True]
-    assert s.counted.told == {"began": 3, "forbidden": 3, "ended forbidden": 3}
+    assert s.counted.recorded == {"began": 3, "forbidden": 3, "ended forbidden": 3}
     assert (s.api.said("condition"), len(s.api.said("annotate"))) == ([], 2)  # requeued after each wait, and not before
     assert s.shown("asking").nominated_node == ""
 
