@@ -7,9 +7,9 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import msgspec
 import orjson
@@ -17,7 +17,6 @@ import pytest
 from msgspec import structs
 
 from extender.compose.foundation import make_index
-from extender.compose.process import LOOP_FACTORY
 from extender.index.audit import audit
 from extender.index.state import state_of
 from extender.model.answers.explanations import NoAnswerCause
@@ -40,7 +39,6 @@ from tests.tasks.what_if_scene import (
     OWNER,
     ROOM,
     SETTINGS,
-    Run,
     asked,
     children,
     cluster,
@@ -51,6 +49,7 @@ from tests.tasks.what_if_scene import (
     is_running,
     kinded,
     nodes,
+    on_each_loop,
     open_descriptors,
     open_in,
     raising,
@@ -61,77 +60,59 @@ from tests.tasks.what_if_scene import (
     without,
 )
 
-T = TypeVar("T")
 
-LOOPS: Final = [asyncio.new_event_loop, *([LOOP_FACTORY] if LOOP_FACTORY is not None else [])]
-
-
-@pytest.fixture(params=LOOPS, ids=lambda factory: factory.__module__.partition(".")[0])
-def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    """Runs a coroutine to its end on each loop that the service may run on; no child is left after it."""
-    with asyncio.Runner(loop_factory=request.param) as runner:
-        yield runner.run
-    assert children() == []
-
-
-def test_the_answer_is_that_of_the_same_changes_made_here_and_the_index_is_unchanged(run: Run) -> None:
-    async def scene() -> None:
-        index, copy = cluster(), cluster()
-        before, version = list(state_of(index)), index.view.dependency_version
-        counted = [version(index.view.compiled(each.signature)) for each in index.pods.values()]
-        found = msgspec.json.decode(await service(index).answer(orjson.dumps(CHANGES)), type=WhatIfAnswer)
-        expected = finished(answer_body(orjson.dumps(CHANGES), copy, SETTINGS))
-        assert msgspec.structs.replace(found, budget=None) == expected
-        assert found.budget is not None
-        assert 0 < found.budget.bytes < SETTINGS.what_if.memory
-        assert {each.pod: each.state for each in found.placements}["default/on-n0"] == "placed"
-        assert list(state_of(index)) == before
-        assert [version(index.view.compiled(each.signature)) for each in index.pods.values()] == counted
-        assert audit(index) == []
-
-    run(scene())
+@on_each_loop
+async def test_the_answer_is_that_of_the_same_changes_made_here_and_the_index_is_unchanged() -> None:
+    index, copy = cluster(), cluster()
+    before, version = list(state_of(index)), index.view.dependency_version
+    counted = [version(index.view.compiled(each.signature)) for each in index.pods.values()]
+    found = msgspec.json.decode(await service(index).answer(orjson.dumps(CHANGES)), type=WhatIfAnswer)
+    expected = finished(answer_body(orjson.dumps(CHANGES), copy, SETTINGS))
+    assert msgspec.structs.replace(found, budget=None) == expected
+    assert found.budget is not None
+    assert 0 < found.budget.bytes < SETTINGS.what_if.memory
+    assert {each.pod: each.state for each in found.placements}["default/on-n0"] == "placed"
+    assert list(state_of(index)) == before
+    assert [version(index.view.compiled(each.signature)) for each in index.pods.values()] == counted
+    assert audit(index) == []
 
 
-def test_what_becomes_of_each_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene() -> None:
-        what_ifs = service(cluster())
-        assert set(what_ifs.outcomes.values()) == {0}
-        first = asyncio.create_task(what_ifs.answer(b"{}"))
-        await asyncio.sleep(0)
-        assert what_ifs.running == 1
-        with pytest.raises(NotComputed, match="another what-if") as error:
-            await what_ifs.answer(b"{}")
-        assert error.value.cause is NoAnswerCause.BUSY
-        await first
-        assert what_ifs.running == 0
-        assert (took := what_ifs.seconds) > 0
-        with pytest.raises(WireError):
-            await what_ifs.answer(b"[")
-        assert what_ifs.seconds > took
-        monkeypatch.setattr("extender.tasks.what_if.service._encoded", lambda *_: endless(Meter(BUDGET)))
-        gone = asyncio.create_task(what_ifs.answer(b"{}"))
-        await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        await what_ifs.stop()
-        with pytest.raises(NotComputed):
-            await what_ifs.answer(b"{}")
-        assert {name: count for name, count in what_ifs.outcomes.items() if count} == dict.fromkeys(
-            ("done", "busy", "invalid", "abandoned", "unavailable"), 1
-        )
-
-    run(scene())
+@on_each_loop
+async def test_what_becomes_of_each_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    what_ifs = service(cluster())
+    assert set(what_ifs.outcomes.values()) == {0}
+    first = asyncio.create_task(what_ifs.answer(b"{}"))
+    await asyncio.sleep(0)
+    assert what_ifs.running == 1
+    with pytest.raises(NotComputed, match="another what-if") as error:
+        await what_ifs.answer(b"{}")
+    assert error.value.cause is NoAnswerCause.BUSY
+    await first
+    assert what_ifs.running == 0
+    assert (took := what_ifs.seconds) > 0
+    with pytest.raises(WireError):
+        await what_ifs.answer(b"[")
+    assert what_ifs.seconds > took
+    monkeypatch.setattr("extender.tasks.what_if.service._encoded", lambda *_: endless(Meter(BUDGET)))
+    gone = asyncio.create_task(what_ifs.answer(b"{}"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    await what_ifs.stop()
+    with pytest.raises(NotComputed):
+        await what_ifs.answer(b"{}")
+    assert {name: count for name, count in what_ifs.outcomes.items() if count} == dict.fromkeys(
+        ("done", "busy", "invalid", "abandoned", "unavailable"), 1
+    )
 
 
-def test_a_bad_change_is_named_and_nothing_else_comes_of_it(run: Run) -> None:
-    async def scene() -> None:
-        what_ifs = service(cluster())
-        with pytest.raises(WireError, match="Node n9 is not known") as error:
-            await what_ifs.answer(orjson.dumps({"delete": [{"kind": "Node", "name": "n9"}]}))
-        assert error.value.path == "delete[0].name"
-        assert msgspec.json.decode(await what_ifs.answer(b"{}"), type=WhatIfAnswer).summary.rejected == 2
-
-    run(scene())
+@on_each_loop
+async def test_a_bad_change_is_named_and_nothing_else_comes_of_it() -> None:
+    what_ifs = service(cluster())
+    with pytest.raises(WireError, match="Node n9 is not known") as error:
+        await what_ifs.answer(orjson.dumps({"delete": [{"kind": "Node", "name": "n9"}]}))
+    assert error.value.path == "delete[0].name"
+    assert msgspec.json.decode(await what_ifs.answer(b"{}"), type=WhatIfAnswer).summary.rejected == 2
 
 
 @pytest.mark.parametrize(
@@ -141,113 +122,100 @@ def test_a_bad_change_is_named_and_nothing_else_comes_of_it(run: Run) -> None:
         (greedy, 30, "more than whatIf.memory"),  # the pages take some 20 ms, where the machine is fast
     ],
 )
-def test_a_child_that_exceeds_its_budget_says_which(
-    run: Run, work: Callable[[Meter], Steps[bytes]], seconds: float, text: str
+@on_each_loop
+async def test_a_child_that_exceeds_its_budget_says_which(
+    work: Callable[[Meter], Steps[bytes]], seconds: float, text: str
 ) -> None:
-    exceed(run, work, seconds, text)
+    await exceed(work, seconds, text)
 
 
-@pytest.mark.parametrize("run", LOOPS[-1:], indirect=True)  # three seconds of the processor
-def test_a_child_with_a_step_that_does_not_end_is_ended_by_the_system(run: Run) -> None:
-    exceed(run, stuck, 0.2, "a single step needs more")
+async def test_a_child_with_a_step_that_does_not_end_is_ended_by_the_system() -> None:
+    """On one loop, because it takes three seconds of the processor."""
+    await exceed(stuck, 0.2, "a single step needs more")
 
 
-def test_a_child_that_is_killed_gives_an_error_that_says_so(run: Run) -> None:
-    async def scene() -> None:
-        child = start_child(endless, SETTINGS.what_if)
-        os.kill(child.pid, signal.SIGKILL)
-        with pytest.raises(NotComputed, match=r"was ended \(SIGKILL\), perhaps for its memory") as error:
-            await child.result()
-        assert error.value.cause is NoAnswerCause.UNAVAILABLE
-
-    run(scene())
+@on_each_loop
+async def test_a_child_that_is_killed_gives_an_error_that_says_so() -> None:
+    child = start_child(endless, SETTINGS.what_if)
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(NotComputed, match=r"was ended \(SIGKILL\), perhaps for its memory") as error:
+        await child.result()
+    assert error.value.cause is NoAnswerCause.UNAVAILABLE
 
 
-def test_a_failure_in_the_child_comes_with_its_traceback(run: Run) -> None:
-    async def scene() -> None:
-        with pytest.raises(NotComputed, match=r"(?s)Traceback.*ZeroDivisionError: because") as error:
-            await start_child(partial(raising, ZeroDivisionError("because")), BUDGET).result()
-        assert error.value.cause is NoAnswerCause.FAILED
-
-    run(scene())
+@on_each_loop
+async def test_a_failure_in_the_child_comes_with_its_traceback() -> None:
+    with pytest.raises(NotComputed, match=r"(?s)Traceback.*ZeroDivisionError: because") as error:
+        await start_child(partial(raising, ZeroDivisionError("because")), BUDGET).result()
+    assert error.value.cause is NoAnswerCause.FAILED
 
 
-def test_a_system_that_refuses_a_process_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_each_loop
+async def test_a_system_that_refuses_a_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> int:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    async def scene() -> None:
-        monkeypatch.setattr(os, "fork", refuse)
-        before = open_descriptors()
-        with pytest.raises(NotComputed, match="the system refuses a process for it") as error:
-            await service(cluster()).answer(b"{}")
-        assert error.value.cause is NoAnswerCause.UNAVAILABLE
-        assert open_descriptors() == before
-
-    run(scene())
+    monkeypatch.setattr(os, "fork", refuse)
+    before = open_descriptors()
+    with pytest.raises(NotComputed, match="the system refuses a process for it") as error:
+        await service(cluster()).answer(b"{}")
+    assert error.value.cause is NoAnswerCause.UNAVAILABLE
+    assert open_descriptors() == before
 
 
-def test_a_request_that_is_cancelled_ends_its_child(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene() -> None:
-        what_ifs = endless_service(monkeypatch)
-        asking = asyncio.create_task(what_ifs.answer(b"{}"))
-        await until(lambda: len(children()) == 1)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        assert children() == []
-        monkeypatch.undo()
-        await what_ifs.answer(b"{}")
-
-    run(scene())
+@on_each_loop
+async def test_a_request_that_is_cancelled_ends_its_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    what_ifs = endless_service(monkeypatch)
+    asking = asyncio.create_task(what_ifs.answer(b"{}"))
+    await until(lambda: len(children()) == 1)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert children() == []
+    monkeypatch.undo()
+    await what_ifs.answer(b"{}")
 
 
-def test_stopping_ends_the_child_and_no_other_begins(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene() -> None:
-        what_ifs = endless_service(monkeypatch)
-        asking = asyncio.create_task(what_ifs.answer(b"{}"))
-        await until(lambda: len(children()) == 1)
-        await what_ifs.stop()
-        assert children() == []
-        for refused in (asking, what_ifs.answer(b"{}")):
-            with pytest.raises(NotComputed, match="the service is stopping"):
-                await refused
-
-    run(scene())
+@on_each_loop
+async def test_stopping_ends_the_child_and_no_other_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    what_ifs = endless_service(monkeypatch)
+    asking = asyncio.create_task(what_ifs.answer(b"{}"))
+    await until(lambda: len(children()) == 1)
+    await what_ifs.stop()
+    assert children() == []
+    for refused in (asking, what_ifs.answer(b"{}")):
+        with pytest.raises(NotComputed, match="the service is stopping"):
+            await refused
 
 
-def test_the_child_has_no_descriptor_of_the_service_but_its_pipe(run: Run) -> None:
-    async def scene() -> None:
-        ours, peer = socket.socketpair()
-        with pytest.raises(NotComputed, match="Bad file descriptor"):
-            await start_child(partial(reading, ours.fileno()), BUDGET).result()
-        child = start_child(endless, SETTINGS.what_if)
-        await until(lambda: open_in(child.pid) == {os.devnull, "pipe"})
-        ours.close()
-        peer.settimeout(PATIENCE)
-        assert peer.recv(1) == b""
-        peer.close()
-        await child.end()
-
-    run(scene())
+@on_each_loop
+async def test_the_child_has_no_descriptor_of_the_service_but_its_pipe() -> None:
+    ours, peer = socket.socketpair()
+    with pytest.raises(NotComputed, match="Bad file descriptor"):
+        await start_child(partial(reading, ours.fileno()), BUDGET).result()
+    child = start_child(endless, SETTINGS.what_if)
+    await until(lambda: open_in(child.pid) == {os.devnull, "pipe"})
+    ours.close()
+    peer.settimeout(PATIENCE)
+    assert peer.recv(1) == b""
+    peer.close()
+    await child.end()
 
 
-def test_a_signal_to_the_child_is_none_to_the_service(run: Run) -> None:
-    async def scene() -> None:
-        received: list[str] = []
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, received.append, "TERM")
-        child = start_child(endless, SETTINGS.what_if)
-        os.kill(child.pid, signal.SIGTERM)
-        with pytest.raises(NotComputed, match="SIGTERM"):
-            await child.result()
-        await asyncio.sleep(0)
-        assert received == []
-        os.kill(os.getpid(), signal.SIGTERM)
-        await until(lambda: received == ["TERM"])
-        loop.remove_signal_handler(signal.SIGTERM)
-
-    run(scene())
+@on_each_loop
+async def test_a_signal_to_the_child_is_none_to_the_service() -> None:
+    received: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, received.append, "TERM")
+    child = start_child(endless, SETTINGS.what_if)
+    os.kill(child.pid, signal.SIGTERM)
+    with pytest.raises(NotComputed, match="SIGTERM"):
+        await child.result()
+    await asyncio.sleep(0)
+    assert received == []
+    os.kill(os.getpid(), signal.SIGTERM)
+    await until(lambda: received == ["TERM"])
+    loop.remove_signal_handler(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("work", [endless, stuck])
@@ -268,12 +236,10 @@ def test_the_child_of_a_service_that_is_gone_ends_at_once(work: Callable[[Meter]
     asyncio.run(until(lambda: not is_running(pid)))
 
 
-def test_what_it_took_is_counted_from_the_fork(run: Run) -> None:
-    async def scene() -> None:
-        spent = msgspec.json.decode(await start_child(spending, SETTINGS.what_if).result(), type=Spent)
-        assert 16 * 2**20 < spent.bytes < 64 * 2**20
-
-    run(scene())
+@on_each_loop
+async def test_what_it_took_is_counted_from_the_fork() -> None:
+    spent = msgspec.json.decode(await start_child(spending, SETTINGS.what_if).result(), type=Spent)
+    assert 16 * 2**20 < spent.bytes < 64 * 2**20
 
 
 # -- Changes of a what-if: which pods are displaced, gone and placed, in which order, and what policies and

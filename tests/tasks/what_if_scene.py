@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 from collections.abc import Callable, Coroutine
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +14,7 @@ import msgspec
 import orjson
 import pytest
 
+from extender.compose.process import LOOP_FACTORY
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
@@ -36,7 +40,23 @@ CHANGES: Final = {
         pod_json("given", app="web", apart=[term("zone", app="web")]) | {"kind": "Pod"},
     ],
 }
-Run = Callable[[Coroutine[Any, Any, None]], None]
+LOOPS: Final = [asyncio.new_event_loop, *([LOOP_FACTORY] if LOOP_FACTORY is not None else [])]
+
+
+def on_each_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Plays a test on each loop that the service may run on; no child is left after it."""
+
+    @wraps(test)
+    def play(make_loop: Callable[[], asyncio.AbstractEventLoop], **fixtures: Any) -> None:
+        with asyncio.Runner(loop_factory=make_loop) as runner:
+            runner.run(test(**fixtures))
+        assert children() == []
+
+    given = inspect.Parameter("make_loop", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = inspect.signature(test)
+    play.__signature__ = signature.replace(parameters=[given, *signature.parameters.values()])  # type: ignore[attr-defined]  # pytest reads it
+    pytest.mark.parametrize("make_loop", LOOPS, ids=lambda make: make.__module__.partition(".")[0])(play)
+    return play
 
 
 def children() -> list[int]:
@@ -122,13 +142,10 @@ def open_descriptors() -> list[str]:
 BUDGET: Final = WhatIfSettings(seconds=Duration(0.2), memory=ByteSize(32 * 2**20))
 
 
-def exceed(run: Run, work: Callable[[Meter], Steps[bytes]], seconds: float, text: str) -> None:
-    async def scene() -> None:
-        with pytest.raises(NotComputed, match=text) as error:
-            await start_child(work, WhatIfSettings(seconds=Duration(seconds), memory=BUDGET.memory)).result()
-        assert error.value.cause is NoAnswerCause.TOO_EXPENSIVE
-
-    run(scene())
+async def exceed(work: Callable[[Meter], Steps[bytes]], seconds: float, text: str) -> None:
+    with pytest.raises(NotComputed, match=text) as error:
+        await start_child(work, WhatIfSettings(seconds=Duration(seconds), memory=BUDGET.memory)).result()
+    assert error.value.cause is NoAnswerCause.TOO_EXPENSIVE
 
 
 def endless_service(monkeypatch: pytest.MonkeyPatch) -> WhatIfService:
