@@ -192,3 +192,33 @@ def recorded_lines(name: str) -> list[bytes]:
 
 def versions(seen: Sequence[Seen]) -> list[str]:
     return [request.query.get("resourceVersion", "(none)") for request in seen]
+
+
+def declared(seen: Seen) -> tuple[str, str, str, str]:
+    """Group, resource, subresource and method of a request."""
+    parts = seen.path.removeprefix("/").split("/")
+    group = "" if parts[0] == "api" else parts[1]
+    namespaced = "namespaces" in parts
+    resource, *rest = parts[parts.index("namespaces") + 2 :] if namespaced else parts[3:]
+    return group, resource, rest[1] if len(rest) > 1 else "", seen.method
+
+
+def heavy(name: str, size: int = 3_000, version: int = 1) -> dict[str, object]:
+    """A namespace of about so many bytes."""
+    found = namespace(name, version)
+    found["metadata"]["annotations"] = {"blob": "x" * size}
+    return found
+
+
+def cut_short(items: list[dict[str, object]]) -> Reply:
+    """A list that honours limit and continue, and a silent watch."""
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await watch()(request)
+        start, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
+        end = start + limit
+        token = str(end) if end < len(items) else ""
+        return await page(*items[start:end], version="5", token=token)(request)
+
+    return reply

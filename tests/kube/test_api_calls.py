@@ -35,7 +35,7 @@ from extender.wire.api_calls import API_CALLS, ENDPOINT, MUTATING_WEBHOOKS, SECR
 from extender.wire.objects.kinds import GROUP_PLACEMENTS
 from extender.wire.policies.group_placements import undecided_body
 from tests.fakes import FakeClock
-from tests.kube.scripted import RECORDINGS, ScriptedApi, Seen, body
+from tests.kube.scripted import RECORDINGS, ScriptedApi, body, declared
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 POD = PodRef("default", "web", "uid-web")
@@ -134,15 +134,6 @@ CALLS: dict[str, tuple[str, Callable[[Clients], Awaitable[object]]]] = {
         lambda c: c.release.patch_placement_status(PLACEMENT, PlacementStatus(), NOON),
     ),
 }
-
-
-def declared(seen: Seen) -> tuple[str, str, str, str]:
-    """Group, resource, subresource and method of a request."""
-    parts = seen.path.removeprefix("/").split("/")
-    group = "" if parts[0] == "api" else parts[1]
-    namespaced = "namespaces" in parts
-    resource, *rest = parts[parts.index("namespaces") + 2 :] if namespaced else parts[3:]
-    return group, resource, rest[1] if len(rest) > 1 else "", seen.method
 
 
 def methods_of(kind: type) -> set[str]:

@@ -1,68 +1,47 @@
-"""How fresh a feed is goes by what has been read, and a question can wait for what lay in the socket when it came."""
+"""How fresh a reflector is goes by what has been read, and a question can wait for what lay in the socket when it came."""
 
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from random import Random
 from socket import socketpair
 from typing import Any
 
-import orjson
 import pytest
 
-from extender.kube.byte_stream import Backlog, StreamSockets
+from extender.kube.byte_stream import StreamSockets
 from extender.kube.credentials import Access
 from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import ReflectorPhase, WatchOptions
-from extender.kube.session import open_session
+from extender.kube.session import Session, open_session
 from extender.model.objects import Namespace
 from extender.wire.objects.kinds import NAMESPACES
-from tests.fakes import PATIENCE, FakeClock, FakeSink, until
+from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.scripted import bookmark, event, namespace
+from tests.kube.unread import Server, Socket
 
 FULL = 1_000_000  # bytes in a socket that may have held up its sender
 
 
-class Socket:
-    """A stream whose unread bytes the test sets."""
-
-    def __init__(self) -> None:
-        self.in_socket = 0
-        self.buffered = 0
-        self.descriptor = 7
-        self.backlog = Backlog()
-        self.backlog.begin(self)
-
-    def unread(self) -> int:
-        """In the socket or out of it."""
-        return self.in_socket + self.buffered
-
-    def read(self, size: int, now: float, left: int) -> None:
-        """A chunk is read, and so much is left."""
-        self.in_socket = left
-        self.backlog.note_received(size, now)
+KNOWN: dict[str, list[tuple[int, float, int, float | None]]] = {
+    "read to the last byte": [(100, 5.0, 0, 5.0)],
+    "more is unread: at 7 all that lay there at 5 is in, but not what came by 7": [
+        *((100, 5.0, 250, None), (200, 6.0, 90, None), (90, 7.0, 40, 5.0), (40, 8.0, 0, 8.0)),
+    ],
+    "a full socket, whose sender may have had to wait": [(FULL, 5.0, FULL, None), (FULL, 6.0, 0, 6.0)],
+    "frames of HTTP and TLS, which are no part of the stream": [(100, 5.0, 50, None), (40, 6.0, 0, 5.0)],
+}
 
 
-def test_what_is_read_to_the_last_byte_is_known_up_to_the_moment_of_reading() -> None:
+@pytest.mark.parametrize("chunks", KNOWN.values(), ids=KNOWN)
+def test_what_is_read_is_known_up_to_a_moment(chunks: list[tuple[int, float, int, float | None]]) -> None:
+    """Each chunk has its size, the time at which it is read, and what is left in the socket then."""
     found = Socket()
-    found.read(100, 5.0, left=0)
-    assert found.backlog.note_handled() == 5.0
-
-
-def test_while_more_lies_unread_nothing_newer_is_known_than_before() -> None:
-    found = Socket()
-    found.read(100, 5.0, left=250)
-    assert found.backlog.note_handled() is None
-    found.read(200, 6.0, left=90)
-    assert found.backlog.note_handled() is None
-    found.read(90, 7.0, left=40)
-    assert found.backlog.note_handled() == 5.0, "all that lay there at 5 is in, but not what had come by 7"
-    found.read(40, 8.0, left=0)
-    assert found.backlog.note_handled() == 8.0
+    for size, now, left, known in chunks:
+        found.read(size, now, left)
+        assert found.backlog.note_handled() == known
 
 
 def test_a_stream_that_never_stops_is_known_as_well_as_it_is_read() -> None:
@@ -73,23 +52,6 @@ def test_a_stream_that_never_stops_is_known_as_well_as_it_is_read() -> None:
         if (until := found.backlog.note_handled()) is not None:
             known.append(until)
     assert known[-1] >= 17.0
-
-
-def test_a_full_socket_proves_nothing_as_its_sender_may_have_had_to_wait() -> None:
-    found = Socket()
-    found.read(FULL, 5.0, left=FULL)
-    assert found.backlog.note_handled() is None
-    found.read(FULL, 6.0, left=0)
-    assert found.backlog.note_handled() == 6.0
-
-
-def test_bytes_that_are_no_part_of_the_stream_do_not_hold_up_what_is_known() -> None:
-    """The socket's count has the frames of HTTP and TLS in it, which never come out as data."""
-    found = Socket()
-    found.read(100, 5.0, left=50)
-    assert found.backlog.note_handled() is None
-    found.read(40, 6.0, left=0)
-    assert found.backlog.note_handled() == 5.0
 
 
 def test_a_stream_that_broke_off_proves_nothing() -> None:
@@ -196,54 +158,9 @@ async def test_bytes_that_turn_out_to_be_no_data_are_not_waited_for() -> None:
     await waiting
 
 
-# -- A loop that got no processor time: what the API server told meanwhile lies unread, and the feed knows that it
-#    does
+# -- A loop that got no processor time: what the API server wrote meanwhile lies unread, and the reflector
+#    knows it
 # The server runs in threads, so that it can go on while the loop of the test stands still.
-
-LIST = orjson.dumps({"metadata": {"resourceVersion": "1"}, "items": [namespace("a")]})
-
-
-class Server:
-    """The same list to all clients, and one watch that gets what `tell` is given."""
-
-    def __init__(self) -> None:
-        self._lines: queue.Queue[bytes | None] = queue.Queue()
-        self._written: queue.Queue[None] = queue.Queue()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            """Answers in HTTP/1.0: a watch ends with its connection."""
-
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.end_headers()
-                if "watch=true" not in self.path:
-                    self.wfile.write(LIST)
-                    return
-                while (line := outer._lines.get()) is not None:
-                    self.wfile.write(line)
-                    self.wfile.flush()
-                    outer._written.put(None)
-
-            def log_message(self, *_: Any) -> None:
-                """Not to the test's output."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        self._thread.start()
-
-    def tell(self, *lines: dict[str, Any]) -> None:
-        """Write lines into the watch. Nothing else happens in the test's loop until they are written."""
-        self._lines.put(b"".join(orjson.dumps(line) + b"\n" for line in lines))
-        self._written.get(timeout=PATIENCE)
-
-    def close(self) -> None:
-        self._lines.put(None)
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 @pytest.fixture
@@ -254,49 +171,53 @@ def server() -> Iterator[Server]:
     found.close()
 
 
-async def test_what_the_server_told_while_the_loop_stood_still_counts_before_a_request_is_answered(
+@asynccontextmanager
+async def reflecting(
+    server: Server, sink: FakeSink[Namespace]
+) -> AsyncIterator[tuple[Session, FakeClock, Reflector[Namespace]]]:
+    """A reflector that watches the server and has handled an event."""
+    clock = FakeClock()
+    async with open_session(Access(host=server.url), clock) as session:
+        reflector = Reflector(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
+        task = asyncio.create_task(reflector.run(sink))
+        await until(lambda: reflector.status.phase is ReflectorPhase.WATCHING)
+        server.write(event("ADDED", namespace("b", 2)))
+        await until(lambda: "b" in sink.objects)
+        yield session, clock, reflector
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert session.reads.sockets.readable() == [], "a stream that has ended is not polled"
+
+
+async def test_what_the_server_wrote_while_the_loop_stood_still_counts_before_a_request_is_answered(
     server: Server,
 ) -> None:
-    clock, sink = FakeClock(), FakeSink[Namespace]()
-    async with open_session(Access(host=server.url), clock) as session:
-        feed = Reflector(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
-        task = asyncio.create_task(feed.run(sink))
-        await until(lambda: feed.status.phase is ReflectorPhase.WATCHING)
-        server.tell(event("ADDED", namespace("b", 2)))
-        await until(lambda: "b" in sink.objects)
+    sink = FakeSink[Namespace]()
+    async with reflecting(server, sink) as (session, clock, reflector):
         readable = session.reads.sockets.readable
-        assert (feed.backlog.is_behind, feed.backlog.may_be_behind(readable())) == (False, False)
+        assert (reflector.backlog.is_behind, reflector.backlog.may_be_behind(readable())) == (False, False)
         clock.time += 60.0
-        server.tell(event("ADDED", namespace("c", 3)))
-        assert (feed.backlog.is_behind, "c" in sink.objects) == (True, False)
-        assert feed.backlog.may_be_behind(readable())
-        assert feed.status.last_heard == clock.time - 60.0, "nothing was read since"
-        await feed.backlog.wait_until_handled()
-        assert (feed.backlog.is_behind, "c" in sink.objects, feed.status.last_heard) == (False, True, clock.time)
-        assert not feed.backlog.may_be_behind(readable())
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert readable() == [], "a stream that has ended is not polled"
+        server.write(event("ADDED", namespace("c", 3)))
+        assert (reflector.backlog.is_behind, "c" in sink.objects) == (True, False)
+        assert reflector.backlog.may_be_behind(readable())
+        assert reflector.status.last_heard == clock.time - 60.0, "nothing was read since"
+        await reflector.backlog.wait_until_handled()
+        assert (reflector.backlog.is_behind, "c" in sink.objects) == (False, True)
+        assert reflector.status.last_heard == clock.time
+        assert not reflector.backlog.may_be_behind(readable())
 
 
-async def test_a_feed_is_no_fresher_than_what_lies_unread_behind_the_news_that_it_reads(server: Server) -> None:
+async def test_a_reflector_is_no_fresher_than_what_lies_unread_behind_the_news_that_it_reads(server: Server) -> None:
     """The first chunk after a pause was sent in the pause. What else was sent is still to be read."""
-    clock, sink = FakeClock(), _Slow()
-    async with open_session(Access(host=server.url), clock) as session:
-        feed = Reflector(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
-        task = asyncio.create_task(feed.run(sink))
-        await until(lambda: feed.status.phase is ReflectorPhase.WATCHING)
-        server.tell(event("ADDED", namespace("b", 2)))
-        await until(lambda: "b" in sink.objects)
-        heard = feed.status.last_heard
-        sink.on_apply = lambda: server.tell(bookmark(4))  # it comes while the one before is being taken in
+    sink = _Slow()
+    async with reflecting(server, sink) as (_, clock, reflector):
+        heard = reflector.status.last_heard
+        sink.on_apply = lambda: server.write(bookmark(4))  # it comes while the one before is being taken in
         clock.time += 60.0
-        server.tell(event("ADDED", namespace("c", 3)))
+        server.write(event("ADDED", namespace("c", 3)))
         await until(lambda: "c" in sink.objects)
-        await feed.backlog.wait_until_handled()
-        assert feed.status.last_heard == heard + 60.0
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await reflector.backlog.wait_until_handled()
+        assert reflector.status.last_heard == heard + 60.0
 
 
 class _Slow(FakeSink[Namespace]):
@@ -306,6 +227,6 @@ class _Slow(FakeSink[Namespace]):
 
     async def apply(self, changes: Any) -> None:
         if self.on_apply is not None:
-            told, self.on_apply = self.on_apply, None
-            told()
+            once, self.on_apply = self.on_apply, None
+            once()
         await super().apply(changes)

@@ -1,4 +1,4 @@
-"""The normal course of a feed: list, watch, bookmarks, proper ends."""
+"""The normal course of a reflector: list, watch, bookmarks, proper ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from random import Random
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -13,7 +14,7 @@ from aiohttp import web
 from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import ReflectorPhase, WatchOptions
 from extender.kube.session import Session
-from extender.model.objects import Namespace, Node, Pod
+from extender.model.objects import Namespace, Pod
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS, Kind
 from extender.wire.objects.objects_json import NamespaceJson
 from extender.wire.objects.trim import trim_namespace
@@ -44,7 +45,7 @@ async def test_a_list_in_pages_is_reported_at_once_and_the_watch_goes_on_from_it
     api.script(PATH, page(namespace("a"), version="7", token="next"), page(namespace("b"), version="7"))
     following.start(WatchOptions(watch_list=False, page_limit=1))
     await until(lambda: len(api.watches) == 1)
-    assert [[found.name for found in told] for told in following.sink.lists] == [["a", "b"]]
+    assert [[found.name for found in listed] for listed in following.sink.lists] == [["a", "b"]]
     assert [seen.query for seen in api.lists] == [{"limit": "1"}, {"limit": "1", "continue": "next"}]
     asked = api.watches[0].query
     assert (asked["resourceVersion"], asked["allowWatchBookmarks"]) == ("7", "true")
@@ -60,34 +61,29 @@ async def test_the_recorded_pages_and_watch_of_a_real_apiserver_are_reported_com
     api.script(PODS.path, body(first), body(second), page(*rest, version="379"))
     api.script(PODS.path, watch(*recorded_lines("watch-pods"), chunk=4096))
     sink: FakeSink[Pod] = FakeSink()
-    feed = Reflector(session.reads, PODS, PLAIN, clock, Random(1))
-    task = asyncio.create_task(feed.run(sink))
+    reflector = Reflector(session.reads, PODS, PLAIN, clock, Random(1))
+    task = asyncio.create_task(reflector.run(sink))
     await until(lambda: len(sink.changes) == 109)
     task.cancel()
     assert len(sink.lists[0]) == 38
     assert [gone for _, gone in sink.changes].count(True) == 6
-    assert feed.status.decode_errors == 0
+    assert reflector.status.decode_errors == 0
 
 
-@pytest.mark.parametrize(("name", "changes"), [("nodes", 6), ("namespaces", 3)])
-async def test_bookmarks_of_a_real_apiserver_move_the_version_on_and_tell_nothing(
-    api: ScriptedApi, session: Session, clock: FakeClock, name: str, changes: int
+@pytest.mark.parametrize(
+    ("kind", "listed", "changes", "last"),
+    [(NODES, "356", 6, "583"), (NAMESPACES, "353", 3, "587")],
+    ids=["nodes", "namespaces"],
+)
+async def test_bookmarks_of_a_real_apiserver_move_the_version_on_and_change_nothing(
+    api: ScriptedApi, session: Session, clock: FakeClock, kind: Kind[Any], listed: str, changes: int, last: str
 ) -> None:
-    lines = recorded_lines(f"watch-{name}")
-    last = {"nodes": "583", "namespaces": "587"}[name]
-    if name == "nodes":
-        nodes: FakeSink[Node] = FakeSink()
-        api.script(NODES.path, page(version="356"), watch(*lines, then=END))
-        task = asyncio.create_task(Reflector(session.reads, NODES, PLAIN, clock, Random(1)).run(nodes))
-        told: FakeSink[Node] | FakeSink[Namespace] = nodes
-    else:
-        spaces: FakeSink[Namespace] = FakeSink()
-        api.script(NAMESPACES.path, page(version="353"), watch(*lines, then=END))
-        task = asyncio.create_task(Reflector(session.reads, NAMESPACES, PLAIN, clock, Random(1)).run(spaces))
-        told = spaces
+    api.script(kind.path, page(version=listed), watch(*recorded_lines(f"watch-{kind.name}"), then=END))
+    sink: FakeSink[Any] = FakeSink()
+    task = asyncio.create_task(Reflector(session.reads, kind, PLAIN, clock, Random(1)).run(sink))
     await until(lambda: len(api.watches) == 2)
     task.cancel()
-    assert len(told.changes) == changes
+    assert len(sink.changes) == changes
     assert versions(api.watches)[1] == last
 
 
@@ -115,31 +111,35 @@ async def test_the_version_moves_on_only_when_the_sink_has_taken_the_change(
 ) -> None:
     following.sink.failure = RuntimeError("index is upset")
     api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))
-    feed = following.start()
+    reflector = following.start()
     with pytest.raises(RuntimeError, match="index is upset"):
         await following.tasks.pop()
-    assert feed.status.resource_version == "5"
+    assert reflector.status.resource_version == "5"
 
 
 async def test_a_second_run_begins_with_a_new_list(api: ScriptedApi, following: Following) -> None:
     """After a crash it is not known which objects the event handler has taken."""
     api.script(PATH, page(namespace("a"), version="5"), watch(), page(namespace("b"), version="8"))
-    feed = following.start()
+    reflector = following.start()
     await until(lambda: len(api.watches) == 1)
     following.tasks.pop().cancel()
-    task = asyncio.create_task(feed.run(following.sink))
+    task = asyncio.create_task(reflector.run(following.sink))
     following.tasks.append(task)
     await following.names("b")
-    assert feed.status.relists == 1
+    assert reflector.status.relists == 1
 
 
 async def test_status_tells_where_the_feed_stands(api: ScriptedApi, following: Following) -> None:
-    feed = following.start()
-    assert (feed.status.phase, feed.status.synced, feed.status.last_heard) == (ReflectorPhase.STARTING, False, 0.0)
+    reflector = following.start()
+    assert (reflector.status.phase, reflector.status.synced, reflector.status.last_heard) == (
+        ReflectorPhase.STARTING,
+        False,
+        0.0,
+    )
     api.script(PATH, page(namespace("a"), version="5"), watch(event("ADDED", namespace("b", 6)), bookmark(7)))
     await following.names("a", "b")
-    await until(lambda: feed.status.resource_version == "7")
-    found = feed.status
+    await until(lambda: reflector.status.resource_version == "7")
+    found = reflector.status
     assert (found.kind, found.phase, found.synced, found.resource_version) == (
         "namespaces",
         ReflectorPhase.WATCHING,
@@ -148,19 +148,19 @@ async def test_status_tells_where_the_feed_stands(api: ScriptedApi, following: F
     )
     assert (found.events, found.relists, found.error) == (1, 0, "")
     assert found.lag(following.clock.time + 30) == pytest.approx(30)
-    assert feed.status.last_heard == found.last_heard
+    assert reflector.status.last_heard == found.last_heard
 
 
 async def test_a_list_shows_its_pages_while_it_runs(api: ScriptedApi, following: Following) -> None:
     gate = asyncio.Event()
     api.script(PATH, page(namespace("a"), token="x"), held(page(), gate))
-    feed = following.start()
+    reflector = following.start()
     await until(lambda: len(api.lists) == 2)
-    assert (feed.status.phase, feed.status.page, feed.status.listed) == (ReflectorPhase.LISTING, 1, 1)
+    assert (reflector.status.phase, reflector.status.page, reflector.status.listed) == (ReflectorPhase.LISTING, 1, 1)
     assert following.sink.lists == []
 
 
-# -- When a feed knows that it misses changes: at once, not after a time of silence ------------------------------------
+# -- When a reflector knows that it misses changes: at once, not after a time of silence ---------------------------------
 
 
 @pytest.mark.parametrize("watch_list", [False, True], ids=["pages", "streaming list"])
@@ -174,14 +174,14 @@ async def test_a_watch_that_is_rejected_is_an_outage_until_it_is_granted(
     before = 3 if watch_list else 0  # streaming lists are watches too
     api.script(PATH, *rejections[:before], page(namespace("a"), version="5"), *rejections[before:])
     api.script(PATH, held(watch(bookmark(6)), granted))
-    feed = following.start(WatchOptions(watch_list=watch_list))
-    outages = [feed.status.outage]
-    await until(lambda: feed.status.synced)
-    outages.append(feed.status.outage)
+    reflector = following.start(WatchOptions(watch_list=watch_list))
+    outages = [reflector.status.outage]
+    await until(lambda: reflector.status.synced)
+    outages.append(reflector.status.outage)
     await until(lambda: len(api.watches) == len(rejections) + 1)
-    outages.append(feed.status.outage)
+    outages.append(reflector.status.outage)
     granted.set()
-    await until(lambda: not feed.status.outage)
+    await until(lambda: not reflector.status.outage)
     rejected = f"watch of namespaces rejected: {code} may not"
     assert (outages[0], outages[2]) == ("no watch has begun", rejected)
     assert outages[1] in {"no watch has begun", rejected}
@@ -189,13 +189,13 @@ async def test_a_watch_that_is_rejected_is_an_outage_until_it_is_granted(
 
 async def test_a_connection_that_breaks_is_no_outage(api: ScriptedApi, following: Following) -> None:
     api.script(PATH, page(version="5"), watch(bookmark(6), then=CUT), status(500), status(503), watch(bookmark(7)))
-    feed = following.start()
-    await until(lambda: not feed.status.outage)
+    reflector = following.start()
+    await until(lambda: not reflector.status.outage)
     seen = set[str]()
 
     def is_back() -> bool:
-        seen.add(feed.status.outage)
-        return feed.status.resource_version == "7"
+        seen.add(reflector.status.outage)
+        return reflector.status.resource_version == "7"
 
     await until(is_back)
     assert seen == {""}
@@ -204,10 +204,10 @@ async def test_a_connection_that_breaks_is_no_outage(api: ScriptedApi, following
 async def test_a_feed_that_has_died_is_an_outage(api: ScriptedApi, following: Following) -> None:
     api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))
     following.sink.failure = RuntimeError("upset")
-    feed = following.start()
+    reflector = following.start()
     with pytest.raises(RuntimeError, match="upset"):
         await following.tasks.pop()
-    assert feed.status.outage == "the reflector of namespaces has ended"
+    assert reflector.status.outage == "the reflector of namespaces has ended"
 
 
 async def test_a_change_that_is_lost_is_an_outage_until_the_new_list_is_watched(
@@ -215,11 +215,11 @@ async def test_a_change_that_is_lost_is_an_outage_until_the_new_list_is_watched(
 ) -> None:
     listed = asyncio.Event()
     api.script(PATH, page(namespace("a"), version="5"), watch(b"<html>\n"), held(page(version="9"), listed))
-    feed = following.start()
+    reflector = following.start()
     await until(lambda: len(api.lists) == 2)
-    assert feed.status.outage == "a change could not be read"
+    assert reflector.status.outage == "a change could not be read"
     listed.set()
-    await until(lambda: len(api.watches) == 2 and not feed.status.outage)
+    await until(lambda: len(api.watches) == 2 and not reflector.status.outage)
 
 
 # -- A custom resource whose CRD is missing: it counts as one without objects, and is found when it appears ------------
@@ -235,10 +235,10 @@ async def test_a_kind_that_is_not_served_is_listed_as_empty_and_said_loudly_once
     api: ScriptedApi, following: Following, caplog: pytest.LogCaptureFixture, options: WatchOptions
 ) -> None:
     api.script(THINGS_PATH, *[MISSING] * 4)
-    feed = following.start(options, THINGS)
+    reflector = following.start(options, THINGS)
     await until(lambda: len(api.requests) > 4)
     assert following.sink.lists == [[]]
-    assert (feed.status.not_served, feed.status.synced, feed.status.outage) == (True, True, "")
+    assert (reflector.status.not_served, reflector.status.synced, reflector.status.outage) == (True, True, "")
     loud = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
     text = "things: the API server does not serve this kind, so none of it is in effect; is its CRD installed?"
     assert loud == [text]
@@ -252,10 +252,10 @@ async def test_one_answer_404_is_not_believed(api: ScriptedApi, following: Follo
         raise AssertionError(request)
 
     api.script(THINGS_PATH, page(namespace("a"), version="5"), watch(), MISSING, held)  # type: ignore[arg-type] # never answers
-    feed = following.start(kind=THINGS)
+    reflector = following.start(kind=THINGS)
     await until(lambda: len(following.sink.lists) == 1)
-    assert [[found.name for found in told] for told in following.sink.lists] == [["a"]]
-    assert not feed.status.not_served
+    assert [[found.name for found in listed] for listed in following.sink.lists] == [["a"]]
+    assert not reflector.status.not_served
 
 
 async def test_the_kind_is_found_when_its_crd_appears(api: ScriptedApi, following: Following) -> None:
@@ -267,11 +267,11 @@ async def test_the_kind_is_found_when_its_crd_appears(api: ScriptedApi, followin
         page(namespace("a"), version="5"),
         watch(event("ADDED", namespace("b", 6))),
     )
-    feed = following.start(kind=THINGS)
+    reflector = following.start(kind=THINGS)
     await following.names("a", "b")
-    assert not feed.status.not_served
-    assert feed.status.phase is ReflectorPhase.WATCHING
-    assert feed.status.outage == ""
+    assert not reflector.status.not_served
+    assert reflector.status.phase is ReflectorPhase.WATCHING
+    assert reflector.status.outage == ""
 
 
 async def test_objects_of_a_deleted_crd_are_gone_and_those_of_a_new_one_are_listed(
@@ -283,23 +283,23 @@ async def test_objects_of_a_deleted_crd_are_gone_and_those_of_a_new_one_are_list
     )
     following.start(kind=THINGS)
     await following.names("b")
-    assert [[found.name for found in told] for told in following.sink.lists] == [["a"], [], ["b"]]
+    assert [[found.name for found in listed] for listed in following.sink.lists] == [["a"], [], ["b"]]
 
 
 async def test_another_rejection_after_that_is_an_outage_again(api: ScriptedApi, following: Following) -> None:
     api.script(THINGS_PATH, MISSING, MISSING, *[status(403, "forbidden", "Forbidden")] * 3)
-    feed = following.start(kind=THINGS)
-    await until(lambda: "403" in feed.status.outage)
+    reflector = following.start(kind=THINGS)
+    await until(lambda: "403" in reflector.status.outage)
     assert following.sink.lists == [[]]
 
 
 async def test_a_built_in_kind_that_is_not_found_stays_an_outage(api: ScriptedApi, following: Following) -> None:
     """As behind a proxy with a wrong path: an empty cluster would be a wrong answer."""
     api.script(NAMESPACES.path, *[MISSING] * 4)
-    feed = following.start()
+    reflector = following.start()
     await until(lambda: len(api.requests) > 4)
     assert following.sink.lists == []
-    assert "404" in feed.status.outage
+    assert "404" in reflector.status.outage
 
 
 # -- Streaming lists (KEP-3157): when the server has them, when it refuses, when it does not know what was asked -------
@@ -314,17 +314,17 @@ async def test_the_recorded_stream_of_a_real_apiserver_is_reported_as_one_list(
     lines = recorded_lines("watchlist-pods")
     api.script(PODS.path, watch(*lines, then=END))
     sink: FakeSink[Pod] = FakeSink()
-    feed = Reflector(session.reads, PODS, STREAMING, clock, Random(1))
-    task = asyncio.create_task(feed.run(sink))
+    reflector = Reflector(session.reads, PODS, STREAMING, clock, Random(1))
+    task = asyncio.create_task(reflector.run(sink))
     await until(lambda: len(api.watches) == 2)
     task.cancel()
     asked = api.watches[0].query
     assert (asked["sendInitialEvents"], asked["resourceVersionMatch"]) == ("true", "NotOlderThan")
     assert "resourceVersion" not in asked
-    assert [len(told) for told in sink.lists] == [len(lines) - 1]
+    assert [len(listed) for listed in sink.lists] == [len(lines) - 1]
     assert (sink.batches, api.lists) == ([], [])
     assert "sendInitialEvents" not in api.watches[1].query
-    assert versions(api.watches)[1] == feed.status.resource_version != ""
+    assert versions(api.watches)[1] == reflector.status.resource_version != ""
 
 
 async def test_changes_among_the_initial_events_are_part_of_the_list(api: ScriptedApi, following: Following) -> None:
@@ -367,8 +367,10 @@ async def test_initial_events_may_take_longer_the_more_objects_there_are(
 
     api.script(PATH, in_two_parts, watch())
     following.clock.step = 1.0
-    feed = following.start(WatchOptions(initial_silence=600.0, initial_seconds=1.0, initial_seconds_per_object=100.0))
-    await until(lambda: feed.status.listed == 3)
+    reflector = following.start(
+        WatchOptions(initial_silence=600.0, initial_seconds=1.0, initial_seconds_per_object=100.0)
+    )
+    await until(lambda: reflector.status.listed == 3)
     await asyncio.sleep(0)  # the reader waits for more, or has given up
     has_read.set()
     await following.names("a", "b", "c")

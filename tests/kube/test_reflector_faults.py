@@ -1,4 +1,4 @@
-"""A feed under every fault that an apiserver, a proxy or a network has in store."""
+"""A reflector under every fault that an apiserver, a proxy or a network has in store."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ async def test_the_first_answer_after_an_outage_begins_with_a_short_pause_again(
 ) -> None:
     """An API server that starts knows no old version, and for a moment no role. Half a minute is for one that is away."""
     api.script(PATH, page(namespace("a"), version="5"), *[status(500)] * 6, answer, answer, page(version="9"))
-    feed = following.start()
-    await until(lambda: feed.status.resource_version == "9")
+    reflector = following.start()
+    await until(lambda: reflector.status.resource_version == "9")
     outage, afterwards = following.clock.slept[:6], following.clock.slept[6:]
     assert max(outage) > 8
     assert len(afterwards) == 2
@@ -84,11 +84,11 @@ async def test_a_server_that_was_away_is_listed_again(
     """It may be another one, with another history; it would keep silent about all that is behind our version."""
     over, configuration = asyncio.Event(), following.session.reads._credentials
     api.script(PATH, page(namespace("old"), version="900"), watch(bookmark(901), then=over))
-    feed = following.start()
-    await until(lambda: feed.status.resource_version == "901")
+    reflector = following.start()
+    await until(lambda: reflector.status.resource_version == "901")
     configuration.host = f"http://127.0.0.1:{unused_tcp_port}"
     over.set()
-    await until(lambda: feed.status.restarts.get("unreachable", 0) >= 3)
+    await until(lambda: reflector.status.restarts.get("unreachable", 0) >= 3)
     assert sorted(following.sink.objects) == ["old"], "answers go on meanwhile"
     api.script(PATH, page(namespace("new"), version="3"))
     configuration.host = api.url
@@ -102,11 +102,11 @@ async def test_a_server_that_has_not_come_as_far_as_our_version_is_listed_again(
     api.script(PATH, page(namespace("old"), version="900"), watch(bookmark(901), then=CUT))
     api.deny(page(version="900"), recorded_error("list-future"))
     api.script(PATH, page(namespace("new"), version="3"))
-    feed = following.start()
+    reflector = following.start()
     await following.names("new")
     await until(lambda: len(api.watches) == 2)
     assert (versions(api.confirmations), versions(api.watches)) == (["900", "901", "3"], ["900", "3"])
-    assert feed.status.restarts == {"unreachable": 1, "bad_version": 1}
+    assert reflector.status.restarts == {"unreachable": 1, "bad_version": 1}
 
 
 async def test_a_server_that_will_not_say_how_far_it_is_is_watched_all_the_same(
@@ -114,9 +114,9 @@ async def test_a_server_that_will_not_say_how_far_it_is_is_watched_all_the_same(
 ) -> None:
     api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))
     api.deny(status(400, "unknown parameter resourceVersionMatch"))
-    feed = following.start()
+    reflector = following.start()
     await following.names("a")
-    assert feed.status.restarts == {}
+    assert reflector.status.restarts == {}
 
 
 async def test_a_request_for_our_version_that_is_not_answered_is_given_up(
@@ -124,18 +124,18 @@ async def test_a_request_for_our_version_that_is_not_answered_is_given_up(
 ) -> None:
     api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))
     api.deny(held(page(), asyncio.Event()))
-    feed = following.start(WatchOptions(watch_list=False, confirm_timeout=0.05))
+    reflector = following.start(WatchOptions(watch_list=False, confirm_timeout=0.05))
     await following.names("a")
-    assert feed.status.restarts == {"unreachable": 1}
+    assert reflector.status.restarts == {"unreachable": 1}
 
 
 async def test_a_port_on_which_no_server_listens_yet_is_tried_again(
     api: ScriptedApi, following: Following, unused_tcp_port: int
 ) -> None:
     following.session.reads._credentials.host = f"http://127.0.0.1:{unused_tcp_port}"
-    feed = following.start()
-    await until(lambda: feed.status.restarts.get("unreachable", 0) >= 2)
-    assert (feed.status.synced, "Cannot connect" in feed.status.error) == (False, True)
+    reflector = following.start()
+    await until(lambda: reflector.status.restarts.get("unreachable", 0) >= 2)
+    assert (reflector.status.synced, "Cannot connect" in reflector.status.error) == (False, True)
     api.script(PATH, page(namespace("a"), version="5"))
     following.session.reads._credentials.host = api.url
     await following.names("a")
@@ -151,10 +151,10 @@ async def test_a_silent_watch_is_replaced_and_a_second_silence_lists_anew(
     second = page(namespace("b"), version="3")
     unanswered = held(page(), asyncio.Event())  # so that no third silence comes
     api.script(PATH, page(namespace("a"), version="5"), watch(), watch(), second, unanswered)
-    feed = following.start(WatchOptions(watch_list=False, max_silence=0.05))
+    reflector = following.start(WatchOptions(watch_list=False, max_silence=0.05))
     await following.names("b")
     assert versions(api.watches)[:2] == ["5", "5"]
-    assert (len(api.lists), feed.status.restarts["silent"]) == (2, 2)
+    assert (len(api.lists), reflector.status.restarts["silent"]) == (2, 2)
     assert following.clock.slept == []
 
 
@@ -162,9 +162,9 @@ async def test_a_watch_that_hangs_before_its_headers_is_given_up(api: ScriptedAp
     # The list before it and the watch after it have to be answered within this time, on a slow machine too.
     following.session.reads._limit = 0.5
     api.script(PATH, page(version="5"), held(page(), asyncio.Event()), watch(event("ADDED", namespace("a", 6))))
-    feed = following.start()
+    reflector = following.start()
     await following.names("a")
-    assert feed.status.restarts == {"unreachable": 1}
+    assert reflector.status.restarts == {"unreachable": 1}
 
 
 # -- lines ----------------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ async def test_an_object_that_cannot_be_read_is_counted_named_once_and_passed_ov
     api.script(PATH, page(bad, namespace("a"), version="5"))
     api.script(PATH, watch(event("MODIFIED", bad), event("MODIFIED", bad), event("ADDED", namespace("b", 9))))
     with caplog.at_level(logging.WARNING):
-        feed = following.start()
+        reflector = following.start()
         await following.names("a", "b")
-    assert (feed.status.decode_errors, len(api.lists)) == (3, 1)
+    assert (reflector.status.decode_errors, len(api.lists)) == (3, 1)
     assert [record.getMessage().count("namespaces bad") for record in caplog.records] == [1]

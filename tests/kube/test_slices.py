@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count, pairwise
+from itertools import pairwise
 from random import Random
 
 import orjson
@@ -26,12 +26,13 @@ from extender.wire.objects.kinds import NAMESPACES, decode_page
 from tests.fakes import FakeClock, FakeSink, until
 from tests.kube.conftest import PLAIN, Following
 from tests.kube.scripted import (
-    Reply,
     ScriptedApi,
     body,
     bookmark,
+    cut_short,
     error_event,
     event,
+    heavy,
     namespace,
     page,
     recorded_error,
@@ -41,33 +42,37 @@ from tests.kube.scripted import (
 PATH = NAMESPACES.path
 
 
+def decoder_of(most: int, seconds: float, step: float = 0.0) -> SliceDecoder[Namespace]:
+    return SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(step=step), most=most, seconds=seconds)
+
+
 def lines(count: int) -> list[bytes]:
     return [json.dumps(event("ADDED", namespace(f"n{number}", number + 1))).encode() for number in range(count)]
 
 
 def test_a_slice_holds_no_more_than_so_many_events() -> None:
-    decoder = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(), most=4, seconds=60.0)
+    decoder = decoder_of(4, 60.0)
     taken = decoder.decode_lines(lines(10), 0)
     assert (len(taken.changes), taken.end, taken.version) == (4, 4, "4")
     assert decoder.decode_lines(lines(10), 8).end == 10
 
 
 def test_a_slice_ends_when_its_time_is_over_but_takes_at_least_one() -> None:
-    slow = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(step=1.0), most=100, seconds=3.0)
+    slow = decoder_of(100, 3.0, 1.0)
     assert slow.decode_lines(lines(10), 0).end == 3
-    slower = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(step=9.0), most=100, seconds=3.0)
+    slower = decoder_of(100, 3.0, 9.0)
     assert slower.decode_lines(lines(10), 0).end == 1
 
 
 def test_items_of_a_page_are_decoded_in_slices_too() -> None:
-    decoder = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(step=1.0), most=100, seconds=3.0)
+    decoder = decoder_of(100, 3.0, 1.0)
     body = json.dumps({"metadata": {}, "items": [namespace(f"n{number}") for number in range(5)]})
     items = decode_page(body.encode()).items
     assert (len(items), decoder.decode_items(items, 0, Listed(lambda _key: None))) == (5, (3, ""))
 
 
 def test_a_large_line_or_item_is_prepared_first_and_ends_its_slice() -> None:
-    decoder = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(), most=100, seconds=60.0)
+    decoder = decoder_of(100, 60.0)
     large = namespace("large", 9) | {"status": {"text": "x" * LARGE_LINE}}
     found = [*lines(2), json.dumps(event("ADDED", large)).encode(), *lines(2)]
     taken = decoder.decode_lines(found, 0)
@@ -114,7 +119,7 @@ def test_a_chunk_of_megabytes_is_split_in_parts() -> None:
 def test_small_lines_that_cannot_be_read_fit_into_a_slice_together() -> None:
     """Each in a slice of its own, a burst of them would take as many iterations of the event loop."""
     bad = [json.dumps(event("ADDED", namespace(name))).replace("{}", '{"a": 1}').encode() for name in "ab"]
-    decoder = SliceDecoder(NAMESPACES, ReflectorStatus("namespaces"), FakeClock(), most=100, seconds=3.0)
+    decoder = decoder_of(100, 3.0)
     taken = decoder.decode_lines([*bad * 10, *lines(1), bad[0]], 0)
     assert (taken.end, taken.must_be, taken.unreadable, len(taken.changes)) == (21, "", {"a", "b"}, 1)
 
@@ -193,43 +198,22 @@ async def test_a_list_is_emptied_in_parts_and_entirely() -> None:
     assert listed.objects == {}
 
 
-# -- What a server sends is bounded: lines, pages, answers and the number of pages. Beyond it the feed lists again,
+# -- What a server sends is bounded: lines, pages, answers and the number of pages. Beyond it the reflector lists again,
 #    later
 
 SMALL = WatchOptions(watch_list=False, page_limit=16, longest_line=4_000, largest_page=20_000, most_pages=20)
-
-
-def heavy(name: str, size: int = 3_000, version: int = 1) -> dict[str, object]:
-    """A namespace of about so many bytes."""
-    found = namespace(name, version)
-    found["metadata"]["annotations"] = {"blob": "x" * size}
-    return found
-
-
-def cut_short(items: list[dict[str, object]]) -> Reply:
-    """A list that honours limit and continue, and a silent watch."""
-
-    async def reply(request: web.Request) -> web.StreamResponse:
-        if "watch" in request.query:
-            return await watch()(request)
-        start, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
-        end = start + limit
-        token = str(end) if end < len(items) else ""
-        return await page(*items[start:end], version="5", token=token)(request)
-
-    return reply
 
 
 async def test_a_page_that_is_too_large_is_asked_for_again_in_parts(api: ScriptedApi, following: Following) -> None:
     """Some tenant's 500 largest objects must not fill the memory, nor keep the list from coming to an end."""
     items = [heavy(f"n{number:02}", 3_000 if number < 20 else 10) for number in range(60)]
     api.script(PATH, *[cut_short(items)] * 30)
-    feed = following.start(SMALL)
+    reflector = following.start(SMALL)
     await following.names(*(f"n{number:02}" for number in range(60)))
     asked = [(seen.query.get("continue", ""), seen.query["limit"]) for seen in api.lists]
     assert asked[:4] == [("", "16"), ("", "4"), ("4", "4"), ("8", "4")], "four of these fill more than half of a page"
     assert asked[-1][1] == "16", "the limit comes back once the pages are small again"
-    assert feed.status.restarts == {}
+    assert reflector.status.restarts == {}
 
 
 async def test_a_page_of_too_many_values_is_asked_for_again_in_parts(api: ScriptedApi, following: Following) -> None:
@@ -237,10 +221,10 @@ async def test_a_page_of_too_many_values_is_asked_for_again_in_parts(api: Script
     items = [heavy(f"n{number:02}") for number in range(4)]
     items[0]["metadata"]["annotations"] = {f"k{number}": "" for number in range(500)}  # type: ignore[index]
     api.script(PATH, *[cut_short(items)] * 10)
-    feed = following.start(replace(SMALL, most_values=300))
+    reflector = following.start(replace(SMALL, most_values=300))
     await following.names(*(f"n{number:02}" for number in range(4)))
     assert [seen.query["limit"] for seen in api.lists][:4] == ["16", "4", "1", "1"]
-    assert feed.status.restarts == {}
+    assert reflector.status.restarts == {}
 
 
 async def test_more_objects_than_were_asked_for_are_not_split_into_millions(
@@ -248,18 +232,18 @@ async def test_more_objects_than_were_asked_for_are_not_split_into_millions(
 ) -> None:
     numbers = body(b'{"metadata":{"resourceVersion":"1"},"items":[' + b"1," * 500 + b"1]}")
     api.script(PATH, *[numbers] * 9)
-    feed = following.start(replace(SMALL, most_values=300))
-    await until(lambda: feed.status.restarts)
-    assert (set(feed.status.restarts), feed.status.decode_errors) == ({"undecodable"}, 0)
+    reflector = following.start(replace(SMALL, most_values=300))
+    await until(lambda: reflector.status.restarts)
+    assert (set(reflector.status.restarts), reflector.status.decode_errors) == ({"undecodable"}, 0)
 
 
 async def test_an_object_that_is_too_large_for_a_page_is_reported_and_tried_again_later(
     api: ScriptedApi, following: Following
 ) -> None:
     api.script(PATH, *[cut_short([heavy("huge", 30_000)])] * 6)
-    feed = following.start(SMALL)
-    await until(lambda: feed.status.restarts.get("oversized", 0) >= 2)
-    assert feed.status.outage == "the answer is longer than 20,000 bytes"
+    reflector = following.start(SMALL)
+    await until(lambda: reflector.status.restarts.get("oversized", 0) >= 2)
+    assert reflector.status.outage == "the answer is longer than 20,000 bytes"
     assert [seen.query["limit"] for seen in api.lists[:3]] == ["16", "4", "1"]
     assert following.clock.slept[1] > following.clock.slept[0]
 
@@ -270,10 +254,10 @@ async def test_a_line_that_is_too_long_is_made_good_by_a_list(
 ) -> None:
     long = json.dumps(event("ADDED", heavy("long", 9_000))).encode()
     api.script(PATH, page(version="5"), watch(bookmark(6), long + b"\n" * is_ended), page(heavy("long", 9_000)))
-    feed = following.start(SMALL)
+    reflector = following.start(SMALL)
     await following.names("long")
-    assert feed.status.restarts == {"oversized": 1}
-    await until(lambda: not feed.status.outage)
+    assert reflector.status.restarts == {"oversized": 1}
+    await until(lambda: not reflector.status.outage)
 
 
 async def test_bad_lines_again_and_again_are_met_with_growing_pauses(api: ScriptedApi, following: Following) -> None:
@@ -286,24 +270,17 @@ async def test_bad_lines_again_and_again_are_met_with_growing_pauses(api: Script
     assert all(0.4 * 2**turn <= pause <= 0.8 * 2**turn for turn, pause in enumerate(slept))
 
 
-async def test_a_list_that_turns_in_a_circle_is_given_up(api: ScriptedApi, following: Following) -> None:
-    api.script(PATH, *[page(namespace("a"), token=token) for token in ("x", "y", "x")])
-    feed = following.start(SMALL)
-    await until(lambda: feed.status.restarts)
-    assert feed.status.outage == "metadata.continue: the list does not end: 3 pages so far"
-    assert feed.status.restarts == {"undecodable": 1}
-
-
-async def test_a_list_without_an_end_is_given_up(api: ScriptedApi, following: Following) -> None:
-    numbers = count()
-
-    async def another(request: web.Request) -> web.StreamResponse:
-        return await page(token=f"token-{next(numbers)}")(request)
-
-    api.script(PATH, *[another] * 25)
-    feed = following.start(SMALL)
-    await until(lambda: feed.status.restarts)
-    assert feed.status.outage == "metadata.continue: the list does not end: 20 pages so far"
+@pytest.mark.parametrize(
+    ("tokens", "pages"), [("xyx", 3), ([f"token-{number}" for number in range(25)], 20)], ids=["a circle", "no end"]
+)
+async def test_a_list_that_does_not_end_is_given_up(
+    api: ScriptedApi, following: Following, tokens: Sequence[str], pages: int
+) -> None:
+    api.script(PATH, *[page(namespace("a"), token=token) for token in tokens])
+    reflector = following.start(SMALL)
+    await until(lambda: reflector.status.restarts)
+    assert reflector.status.outage == f"metadata.continue: the list does not end: {pages} pages so far"
+    assert reflector.status.restarts == {"undecodable": 1}
 
 
 async def test_larger_pages_after_an_expired_list_are_bounded_as_well(api: ScriptedApi, following: Following) -> None:
@@ -380,15 +357,15 @@ async def test_less_than_a_megabyte_and_a_half_of_a_burst_arrives_ahead(
     api.script(PATH, page(namespace("a")), burst)
     sink = HaltingSink()
     following = Following(session, clock, sink=sink)
-    feed = following.start()
+    reflector = following.start()
     await until(lambda: sink.is_halted)
     quiet, before = 0, (-1, -1)
     while quiet < QUIET_LOOKS:  # a slow sender may be taken for one that waits: then less has arrived
-        now = (sent, feed.backlog.unread())
+        now = (sent, reflector.backlog.unread())
         quiet, before = (quiet + 1 if now == before else 0), now
         await asyncio.sleep(0.005)
-    assert feed.backlog.unread() < 3 * 2**19
+    assert reflector.backlog.unread() < 3 * 2**19
     sink.goes_on.set()
-    await until(lambda: feed.status.events == EVENTS_A_WRITE * WRITES)
+    await until(lambda: reflector.status.events == EVENTS_A_WRITE * WRITES)
     for task in following.tasks:
         task.cancel()

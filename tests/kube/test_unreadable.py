@@ -1,4 +1,4 @@
-"""Objects that the decoder refuses: the feed goes on around them, and what can be read of them is read."""
+"""Objects that the decoder refuses: the reflector goes on around them, and what can be read of them is read."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Session
 from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import FakeClock, until
-from tests.kube.conftest import Following
-from tests.kube.scripted import ScriptedApi, body, bookmark, event, namespace, page, watch
+from tests.kube.conftest import PLAIN, Following
+from tests.kube.scripted import Reply, ScriptedApi, body, bookmark, event, namespace, page, watch
 
 PATH = NAMESPACES.path
+Labels = dict[str, dict[str, str]]
 STREAMING = WatchOptions(watch_list=True)
 DEEP = msgspec.Raw(b"[" * 5_000 + b"]" * 5_000)
 
@@ -47,58 +48,63 @@ def listed(*items: dict[str, Any] | bytes, version: str = "5") -> bytes:
     return b'{"metadata":{"resourceVersion":"%s"},"items":[%s]}' % (version.encode(), b",".join(parts))
 
 
-async def test_deep_nesting_in_a_list_and_in_a_watch_hides_nothing(api: ScriptedApi, following: Following) -> None:
-    api.script(PATH, body(listed(namespace("a"), deep("b", team="x"), namespace("c"))))
-    api.script(PATH, watch(line(event("MODIFIED", deep("a", 6, team="y"))), event("ADDED", namespace("d", 7))))
-    feed = following.start()
-    await following.names("a", "b", "c", "d")
-    labels = {name: dict(found.labels) for name, found in following.sink.objects.items()}
-    assert labels == {"a": {"team": "y"}, "b": {"team": "x"}, "c": {}, "d": {}}
-    status = feed.status
-    assert (status.decode_errors, status.unreadable, status.restarts, len(api.lists)) == (0, 0, {}, 1)
+def spoiled(name: str, version: int, text: bytes) -> bytes:
+    """A namespace whose team is bytes that are no UTF-8."""
+    return msgspec.json.encode(namespace(name, version, team="MARK")).replace(b"MARK", text)
 
 
-async def test_deep_nesting_in_a_streaming_list_and_its_mark_hides_nothing(
-    api: ScriptedApi, following: Following
-) -> None:
-    end = bookmark(5, initial_end=True)
-    end["object"]["unheardOf"] = DEEP
-    api.script(PATH, watch(event("ADDED", namespace("a", 1)), line(event("ADDED", deep("b", 2))), line(end)))
-    feed = following.start(STREAMING)
-    await following.names("a", "b")
-    await until(lambda: feed.status.resource_version == "5")  # noted after the objects have been handed over
-    assert feed.status.decode_errors == 0
+MARK = bookmark(5, initial_end=True)
+MARK["object"]["unheardOf"] = DEEP
+STREAM_OF_ODD = [
+    *(event("ADDED", odd(name, version)) for version, name in enumerate("abc", 1)),
+    *(event("MODIFIED", namespace("b", 4)), event("DELETED", odd("c", 5)), bookmark(6, initial_end=True)),
+]
+NO_OBJECTS = [b"5", b"null", b'{"metadata":5}', b'{"metadata":{"name":"\xff","labels":{"a":7}}}', b'"\xff"', b"[]"]
+TWO = page(namespace("a"), namespace("b"), version="5")
+# The answers, the labels of the objects that are read, how often decoding failed, and how many objects stay unreadable.
+READ: dict[str, tuple[list[Reply], Labels, int, int]] = {
+    "deep nesting in a list and in a watch": (
+        [
+            body(listed(namespace("a"), deep("b", team="x"), namespace("c"))),
+            watch(line(event("MODIFIED", deep("a", 6, team="y"))), event("ADDED", namespace("d", 7))),
+        ],
+        {"a": {"team": "y"}, "b": {"team": "x"}, "c": {}, "d": {}}, 0, 0,
+    ),
+    "deep nesting in a deletion": ([TWO, watch(line(event("DELETED", deep("a", 6))))], {"b": {}}, 0, 0),
+    "text that is no UTF-8 is replaced by U+FFFD": (
+        [
+            body(listed(spoiled("a", 1, b"x\xff"))),
+            watch(b'{"type":"ADDED","object":' + spoiled("b", 6, b"\xff") + b"}\n"),
+        ],
+        {"a": {"team": "x\ufffd"}, "b": {"team": "\ufffd"}}, 0, 0,
+    ),
+    **{
+        f"an item that is {item!r}": ([body(listed(namespace("a"), item, namespace("b")))], {"a": {}, "b": {}}, 1, b"name" in item)
+        for item in NO_OBJECTS
+    },
+    "a deletion of an object that cannot be read, which needs no list": (
+        [TWO, watch(event("DELETED", odd("a", 6)))], {"b": {}}, 1, 0,
+    ),
+    "stream: deep nesting in the list and in its mark": (
+        [watch(event("ADDED", namespace("a", 1)), line(event("ADDED", deep("b", 2))), line(MARK))],
+        {"a": {}, "b": {}}, 0, 0,
+    ),
+    "stream: objects that cannot be read": ([watch(*STREAM_OF_ODD)], {"b": {}}, 4, 1),
+}  # fmt: skip
 
 
-async def test_a_deletion_that_is_nested_deeply_is_a_deletion(api: ScriptedApi, following: Following) -> None:
-    api.script(PATH, page(namespace("a"), namespace("b"), version="5"), watch(line(event("DELETED", deep("a", 6)))))
-    feed = following.start()
-    await following.names("b")
-    assert (len(api.lists), feed.status.decode_errors) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    "item",
-    [b"5", b"null", b'{"metadata":5}', b'{"metadata":{"name":"\xff","labels":{"a":7}}}', b'"\xff"', b"[]"],
-)
-async def test_a_list_goes_on_around_an_item_that_is_no_object(
-    api: ScriptedApi, following: Following, item: bytes
-) -> None:
-    api.script(PATH, body(listed(namespace("a"), item, namespace("b"))))
-    feed = following.start()
-    await following.names("a", "b")
-    assert (feed.status.decode_errors, feed.status.error) == (1, "")
-
-
-async def test_text_that_is_no_utf8_is_read_as_the_apiserver_reads_it(api: ScriptedApi, following: Following) -> None:
-    """It is replaced by U+FFFD, so that a byte in a label does not take its object out of the counts."""
-    bad = line(event("ADDED", namespace("b", 6, team="MARK"))).replace(b"MARK", b"\xff")
-    api.script(PATH, body(listed(msgspec.json.encode(namespace("a", team="MARK")).replace(b"MARK", b"x\xff"))))
-    api.script(PATH, watch(bad))
-    feed = following.start()
-    await following.names("a", "b")
-    labels = {name: found.labels["team"] for name, found in following.sink.objects.items()}
-    assert (labels, feed.status.decode_errors) == ({"a": "x\ufffd", "b": "\ufffd"}, 0)
+@pytest.mark.parametrize("name", READ)
+async def test_what_can_be_read_is_read(api: ScriptedApi, following: Following, name: str) -> None:
+    replies, labels, decode_errors, unreadable = READ[name]
+    api.script(PATH, *replies)
+    is_stream = name.startswith("stream")
+    reflector = following.start(STREAMING if is_stream else PLAIN)
+    await following.names(*labels)
+    await until(lambda: {name: dict(found.labels) for name, found in following.sink.objects.items()} == labels)
+    await until(lambda: not is_stream or reflector.status.resource_version)
+    status = reflector.status
+    assert (status.decode_errors, status.unreadable, status.restarts) == (decode_errors, unreadable, {})
+    assert (status.error, len(api.lists)) == ("", 0 if is_stream else 1)
 
 
 # -- what cannot be read at all -------------------------------------------------------------------------------------
@@ -110,10 +116,10 @@ async def test_an_object_that_becomes_unreadable_stays_as_it_was_read_also_throu
     api.script(PATH, page(namespace("a", team="x"), namespace("b"), version="5"))
     api.script(PATH, watch(event("MODIFIED", odd("a", 6)), event("UNKNOWN", {})))
     api.script(PATH, page(odd("a", 6), odd("never-read", 7), version="9"))
-    feed = following.start()
+    reflector = following.start()
     await until(lambda: len(following.sink.lists) == 2)
     assert {name: dict(found.labels) for name, found in following.sink.objects.items()} == {"a": {"team": "x"}}
-    assert (feed.status.unreadable, feed.status.decode_errors) == (2, 3)
+    assert (reflector.status.unreadable, reflector.status.decode_errors) == (2, 3)
 
 
 async def test_objects_that_are_unreadable_now_are_counted_until_they_are_read_or_gone(
@@ -123,43 +129,13 @@ async def test_objects_that_are_unreadable_now_are_counted_until_they_are_read_o
     read, gone = asyncio.Event(), asyncio.Event()
     api.script(PATH, watch(event("MODIFIED", odd("c", 6)), then=read))
     api.script(PATH, watch(event("MODIFIED", namespace("a", 7)), then=gone), watch(event("DELETED", odd("c", 8))))
-    feed = following.start()
-    await until(lambda: feed.status.unreadable == 3)
+    reflector = following.start()
+    await until(lambda: reflector.status.unreadable == 3)
     read.set()
-    await until(lambda: feed.status.unreadable == 2)
+    await until(lambda: reflector.status.unreadable == 2)
     gone.set()
-    await until(lambda: feed.status.unreadable == 1)
+    await until(lambda: reflector.status.unreadable == 1)
     await following.names("a")
-
-
-async def test_the_deletion_of_an_object_that_cannot_be_read_needs_no_list(
-    api: ScriptedApi, following: Following
-) -> None:
-    """Otherwise a client that makes and deletes such objects could have everything listed again and again."""
-    api.script(PATH, page(namespace("a"), namespace("b"), version="5"), watch(event("DELETED", odd("a", 6))))
-    feed = following.start()
-    await following.names("b")
-    await until(lambda: feed.status.resource_version == "6")
-    assert len(api.lists) == 1
-
-
-async def test_a_streaming_list_knows_which_of_its_objects_cannot_be_read(
-    api: ScriptedApi, following: Following
-) -> None:
-    api.script(
-        PATH,
-        watch(
-            event("ADDED", odd("a", 1)),
-            event("ADDED", odd("b", 2)),
-            event("ADDED", odd("c", 3)),
-            event("MODIFIED", namespace("b", 4)),
-            event("DELETED", odd("c", 5)),
-            bookmark(6, initial_end=True),
-        ),
-    )
-    feed = following.start(STREAMING)
-    await following.names("b")
-    assert feed.status.unreadable == 1
 
 
 async def test_it_is_said_once_what_becomes_of_it(
