@@ -6,7 +6,7 @@ again. So a decision visits these nodes, not 5,000 domains that are as full as b
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Final
 
 MOST_KINDS: Final = 2000  # of pods, each with a topology key
@@ -48,10 +48,10 @@ class FullDomains:
             self._most_left = 0
         self._most_left = max(self._most_left, len(self.left))
 
-    def add(self, domain: int) -> None:
-        """A domain is full. Amortised O(1)."""
-        self.full.add(domain)
-        self.left.discard(domain)
+    def add(self, domains: Collection[int]) -> None:
+        """The domains are full. Amortised O(their number)."""
+        self.full.update(domains)
+        self.left.difference_update(domains)
         # A set keeps its table when entries leave, and a reader of ``left`` would pay for every domain that was in it.
         if len(self.left) < self._most_left // 4:
             self.left = set(self.left)
@@ -77,10 +77,10 @@ class FullDomainTable:
             known = self._kinds[kind] = FullDomains()
         return known
 
-    def add(self, known: FullDomains, domain: int) -> None:
-        """A domain is full. Amortised O(1)."""
-        known.add(domain)
-        self._added += 1
+    def add(self, known: FullDomains, *domains: int) -> None:
+        """The domains are full. Amortised O(their number)."""
+        known.add(domains)
+        self._added += len(domains)
         if self._added > MOST_FULL:
             # The counter is an upper bound, so domains are counted before everything is dropped.
             self._added = sum(len(known_kind.full) for known_kind in self._kinds.values())

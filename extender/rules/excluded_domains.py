@@ -281,24 +281,44 @@ class Fullness:
         return not self._has_room_in(domain) and not any(map(self._takes, self._brought(domain)))
 
     def least(self, counts: Mapping[int, int], numbers: Container[int]) -> int:
-        """The smallest count of a domain of the index that has room and is not in ``numbers``; 0 without such a domain.
+        """The smallest count of a domain that has room and is not in ``numbers``; 0 without such a domain.
 
-        O(domains that are not known to be full).
+        O(domains that are not known to be full + nodes in the request).
         """
         least: int | None = None
+        full: list[int] = []
         for domain in tuple(self._known.left):
             count = counts.get(domain, 0)
-            if (least is None or count < least) and domain not in numbers and self._has_room_in(domain):
+            if (least is None or count < least) and domain not in numbers:
+                if not self._finds_room(domain):
+                    full.append(domain)
+                    continue
+                least = count
                 if not count:
-                    return 0
+                    break
+        self._view.domains.full.add(self._known, *full)
+        # A domain that is full in the index has room if a new node in the request takes the pod.
+        key, domains = self._group.key, self._group.column.domains
+        for value in self._frame.brought_domains(key):
+            domain = key.number_of.get(value, 0)
+            count = counts.get(domain, 0)
+            is_less = (least is None or count < least) and domain in domains and domain not in numbers
+            if is_less and any(map(self._takes, self._brought(domain))):
                 least = count
         return least or 0
 
     def _has_room_in(self, domain: int) -> bool:
-        """Whether a node of the index has room for the pod in a domain."""
-        known, crowded = self._known, self._nodes.full
-        if domain in known.full:
+        """Whether a node of the index has room for the pod in a domain. A full domain is remembered until room becomes free."""
+        if domain in self._known.full:
             return False
+        if self._finds_room(domain):
+            return True
+        self._view.domains.full.add(self._known, domain)
+        return False
+
+    def _finds_room(self, domain: int) -> bool:
+        """Whether a node has room in a domain that is not known to be full. The caller records a full domain."""
+        known, crowded = self._known, self._nodes.full
         # First the node that had room last: mostly it still has.
         last = known.fitting.get(domain)
         if last is not None and self._fits(domain, last):
@@ -309,9 +329,7 @@ class Fullness:
                 if len(known.fitting) < _MOST_DOMAINS or domain in known.fitting:
                     known.fitting[domain] = number
                 return True
-        # Full, until room becomes free in the domain.
         known.fitting.pop(domain, None)
-        self._view.domains.full.add(known, domain)
         return False
 
     def _fits(self, domain: int, number: NodeNumber) -> bool:

@@ -75,6 +75,10 @@ class Frame(ABC):
         """The nodes of a domain that came with the request; they may be hypothetical."""
         return ()
 
+    def brought_domains(self, _key: KeyView) -> Iterable[str]:
+        """The domains of the nodes that came with the request."""
+        return ()
+
     @abstractmethod
     def is_covered_by(self, group: GroupView) -> bool:
         """Whether it is certain in advance that the group counts a pod in the domain of every node."""
@@ -176,6 +180,7 @@ class RequestFrame(Frame):
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
+        self._nodes_by_domain: dict[KeyView, dict[str, list[Node]]] = {}
 
     def domains(self, key: KeyView) -> Column:
         """The domain of each node by its labels in the request."""
@@ -204,8 +209,22 @@ class RequestFrame(Frame):
         return key.number_of.get(value) or unknown.setdefault(value, -1 - len(unknown))
 
     def brought(self, key: KeyView, domain: str) -> Iterable[Node]:
-        """By the labels in the request. O(nodes)."""
-        return (node for node in self._nodes if key.value_on(node) == domain)
+        """By the labels in the request. O(nodes) for the first domain of a key."""
+        return self._by_domain(key).get(domain, ())
+
+    def brought_domains(self, key: KeyView) -> Iterable[str]:
+        """By the labels in the request."""
+        return self._by_domain(key)
+
+    def _by_domain(self, key: KeyView) -> Mapping[str, Sequence[Node]]:
+        nodes_by_domain = self._nodes_by_domain.get(key)
+        if nodes_by_domain is None:
+            nodes_by_domain = self._nodes_by_domain[key] = {}
+            for node in self._nodes:
+                value = key.value_on(node)
+                if value is not None:
+                    nodes_by_domain.setdefault(value, []).append(node)
+        return nodes_by_domain
 
     def eligible_domains(self, group: SpreadGroupView, without: Container[str] = ()) -> int:
         """Domains of the index, plus domains that are eligible only because of nodes in the request."""

@@ -100,7 +100,7 @@ def _smallest_count(group: SpreadGroupView, frame: Frame, out: LeftOut) -> int:
     if frame.eligible_domains(group, out.excluded) > group.domains:
         return 0
     counts, domains = frame.satisfying(group), group.column.domains
-    if out.is_full is not None and frame.numbers_nodes:
+    if out.is_full is not None:
         return out.is_full.least(counts, out.numbers)
     if len(domains) > len(counts) and any(out.keeps(domain) for domain in domains if domain not in counts):
         return 0

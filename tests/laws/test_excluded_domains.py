@@ -8,6 +8,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import msgspec
+import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,10 +18,15 @@ from extender.index.state import apply_change, state_of
 from extender.model.bounded import at_once
 from extender.model.constraints.labels import ZONE
 from extender.model.policies import PolicyObject
+from extender.rules.excluded_domains import Fullness
+from extender.rules.frames import ChangedNodeFrame, Frame, IndexFrame, RequestFrame
+from extender.rules.spread_groups import spread_groups
 from extender.simulator.oracle.brute_force import ClusterState
 from extender.simulator.oracle.directed_spread import DirectedSpread, Known
+from extender.verbs.effective_pod import effective_pod
 from extender.verbs.spread_skew import skew_figures
-from tests.builders import Json, index_of
+from extender.wire.objects import kinds
+from tests.builders import Json, index_of, node_json
 from tests.laws.cases import case, meets_its_case, times
 from tests.laws.excluded_domains import AFTER, ENABLED, Cluster, asking, directive, expected, verdicts
 from tests.policies import policy
@@ -66,6 +73,35 @@ def test_the_skew_is_that_of_brute_force(rng: Random) -> None:
             seen += wanted[0] > wanted[1] and bool(cluster.excluded)
     case(seen > 0)
     assert audit(cluster.index) == []
+
+
+@meets_its_case
+@given(st.integers(0, 2**32).map(Random))
+def test_the_least_count_is_that_of_all_domains_one_by_one_with_nodes_of_a_request_too(rng: Random) -> None:
+    cluster, seen = Cluster(rng, {"topologyKey": ZONE, "fullDomains": "Exclude"}), 0
+    cluster.begin()
+    for _ in range(12):
+        cluster.happen()
+        view, body = cluster.index.view, asking(rng)
+        pod = effective_pod(kinds.PODS.decode_object(orjson.dumps(body)), view, ENABLED)
+        (hard,) = spread_groups(view.compiled(pod.signature)).hard
+        group, shown = hard.group, list(cluster.nodes.values())
+        more = [node_json(f"new{n}", zone=rng.choice("abcde"), allocatable={"cpu": "1", "pods": "3"}) for n in range(2)]
+        nodes = [kinds.NODES.decode_object(orjson.dumps(each)) for each in [*shown, *more]]
+        frames: list[Frame] = [IndexFrame(), RequestFrame(nodes)]
+        if shown:
+            moved = msgspec.structs.replace(nodes[-1], name=nodes[0].name)
+            frames.append(ChangedNodeFrame(view.known[moved.name], moved, view))
+        numbers = rng.sample(sorted(group.column.domains), min(len(group.column.domains), rng.randint(0, 1)))
+        for frame in frames:
+            counts = frame.satisfying(group)
+            is_full = Fullness(pod, pod.signature, group, view, frame)
+            found = is_full.least(counts, numbers)
+            kept = [each for each in group.column.domains if each not in numbers and not is_full(each)]
+            assert found == min((counts.get(each, 0) for each in kept), default=0)
+            assert is_full.least(counts, numbers) == found, "from what is known by now"
+            seen += found > 0
+    case(seen > 1)
 
 
 @given(st.integers(0, 2**32).map(Random))

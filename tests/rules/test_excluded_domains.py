@@ -10,6 +10,7 @@ import pytest
 
 from extender.cli.explain import report
 from extender.index.cluster import ClusterIndex
+from extender.index.nodes.domains import KeyView
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import MOST_TOPOLOGY_DOMAINS, ExcludedDomain, TopologyDomains
 from extender.model.policies import Policy, PolicyObject
@@ -21,6 +22,7 @@ from extender.verbs.filter import FilterVerb
 from extender.wire.objects import kinds
 from tests.builders import Json, asking, index_of, node_json, pod_json, settings, spread, taint
 from tests.explaining import explained
+from tests.index.counting import Calls
 from tests.policies import policy
 
 ENABLED: Settings = settings(policies={"enabled": True}, preemption={"mode": "off"}, placement="cooperative")
@@ -274,6 +276,22 @@ def test_a_full_zone_is_left_out_for_the_pod_that_does_not_fit_and_no_longer_onc
     assert zones.passed(small) == ["nc"], "it needs nothing that zone c lacks"
     zones.index.delete(kinds.PODS.decode_object(orjson.dumps(pod_json("web-c-0", on="nc", app="web"))))
     assert zones.passed() == ["nc"]
+
+
+def test_nodes_in_a_request_are_read_once_for_each_constraint_however_many_zones_are_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads = Calls(monkeypatch, (KeyView, "value_on"))
+    costs = []
+    for number in (20, 40):
+        zones, nodes = Zones((), directing(fullDomains="Exclude")), []
+        for zone in range(number):
+            zones.node(f"{zone}", cpu="0")
+            nodes.append(node_json(f"n{zone}", zone=f"{zone}", allocatable={"cpu": "0", "pods": "99"}))
+        reads.taken()
+        assert len(zones.passed(nodes=nodes)) == number, "no zone has pods"
+        costs.append(reads.taken())
+    assert 0 < costs[1] <= 2.5 * costs[0]
 
 
 def test_other_pods_keys_and_soft_constraints_are_as_before() -> None:
