@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import orjson
@@ -124,46 +124,35 @@ def test_a_namespace_that_is_no_longer_selected_leaves_no_pod_undetermined() -> 
     assert (seen, apart(index, FRIENDLY)) == ([True, False, True], [{}])
 
 
-class TestReview:
-    """What ends an assumption when the watch says nothing."""
+FAILED = pod_json("web", app="web")
+FAILED["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
 
-    def test_it_expires(self) -> None:
-        index = assumed(zoned(), WEB, "n1", now=100.0)
-        assert (
-            index.assumed.review(129.0, AssumptionTimeouts(expiry=30.0, failure_grace=2.0)),
-            near(index, NEAR_WEB),
-        ) == (
-            0,
-            [{"z1": 1}],
-        )
-        assert (
-            index.assumed.review(130.0, AssumptionTimeouts(expiry=30.0, failure_grace=2.0)),
-            near(index, NEAR_WEB),
-        ) == (1, [{}])
 
-    def test_a_report_of_failure_ends_it_unless_it_is_of_an_earlier_attempt(self) -> None:
-        rejected = pod_json("web", app="web")
-        rejected["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
-        for age, ended in ((1.0, 0), (2.0, 1)):
-            index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=0.0)
-            index.upsert(PODS.decode_object(orjson.dumps(rejected)))
-            assert index.assumed.review(age, AssumptionTimeouts(expiry=30.0, failure_grace=2.0)) == ended
-
-    def test_a_report_that_may_be_older_than_the_answer_does_not_end_it(self) -> None:
-        """The watch may have been held up: what is read now was written at any time since it was last read to its end."""
-        rejected = pod_json("web", app="web")
-        rejected["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
-        for known_before, ended in ((1.9, 0), (2.0, 1)):
-            index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=0.0)
-            index.upsert(PODS.decode_object(orjson.dumps(rejected)))
-            limits = AssumptionTimeouts(expiry=300.0, failure_grace=2.0)
-            assert index.assumed.review(60.0, limits, known_before=known_before) == ended
-
-    def test_it_does_not_expire_while_its_binding_may_lie_unread(self) -> None:
-        index = assumed(zoned(), WEB, "n1", now=100.0)
-        limits = AssumptionTimeouts(expiry=30.0, failure_grace=2.0)
-        assert (index.assumed.review(190.0, limits, known_until=129.0), near(index, NEAR_WEB)) == (0, [{"z1": 1}])
-        assert (index.assumed.review(190.0, limits, known_until=130.0), near(index, NEAR_WEB)) == (1, [{}])
+@pytest.mark.parametrize(
+    ("assumed_at", "reported", "now", "expiry", "known", "ended"),
+    [
+        (100.0, False, 129.0, 30.0, {}, 0),
+        (100.0, False, 130.0, 30.0, {}, 1),
+        # A report of failure ends it unless the report is of an earlier attempt.
+        (0.0, True, 1.0, 30.0, {}, 0),
+        (0.0, True, 2.0, 30.0, {}, 1),
+        # The watch may lag: what is read now was written at any time since the watch was last read to its end.
+        (0.0, True, 60.0, 300.0, {"known_before": 1.9}, 0),
+        (0.0, True, 60.0, 300.0, {"known_before": 2.0}, 1),
+        # It does not expire while its binding may lie unread.
+        (100.0, False, 190.0, 30.0, {"known_until": 129.0}, 0),
+        (100.0, False, 190.0, 30.0, {"known_until": 130.0}, 1),
+    ],
+)
+def test_what_ends_an_assumption_when_the_watch_says_nothing(
+    assumed_at: float, now: float, expiry: float, known: dict[str, float], ended: int, *, reported: bool
+) -> None:
+    index = assumed(zoned(*[WEB] * reported), WEB, "n1", now=assumed_at)
+    if reported:
+        index.upsert(PODS.decode_object(orjson.dumps(FAILED)))
+    limits = AssumptionTimeouts(expiry=expiry, failure_grace=2.0)
+    assert index.assumed.review(now, limits, **known) == ended
+    assert near(index, NEAR_WEB) == [{} if ended else {"z1": 1}]
 
 
 class TestGone:
@@ -175,20 +164,27 @@ class TestGone:
         index.rejected.add(WEB, None)
         assert len(index.rejected) == 0
 
-    def test_only_the_last_ones_are_cached(self) -> None:
+    def test_only_the_last_ones_are_cached_and_a_repeated_report_drops_no_other(self) -> None:
         held, uids = DeletedPods(()), [f"u{number}" for number in range(100_000)]
         for uid in uids:
             held.add(uid)
         assert all(uid in held for uid in uids[-5_000:])
         assert sum(uid in held for uid in uids) <= MOST_DELETED
+        held, few = DeletedPods(()), uids[:2_000]
+        for uid in [*few, *few[::2] * 40]:
+            held.add(uid)
+        assert all(uid in held for uid in few)
 
-    def test_a_deletion_that_is_reported_again_and_again_makes_no_other_forgotten(self) -> None:
-        held, uids = DeletedPods(()), [f"u{number}" for number in range(2_000)]
-        for uid in uids:
-            held.add(uid)
-        for uid in uids[::2] * 40:
-            held.add(uid)
-        assert all(uid in held for uid in uids)
+    @pytest.mark.parametrize(
+        ("there", "listed_at", "counted"), [((), 5.0, {"z1": 1}), ((), 6.0, {}), ((WEB,), 6.0, {"z1": 1})]
+    )
+    def test_a_later_list_that_lacks_it_ends_it(
+        self, there: tuple[Pod, ...], listed_at: float, counted: Counts
+    ) -> None:
+        """The pod may be younger than a list of the same moment."""
+        index = assumed(zoned(*there), WEB, "n1", now=5.0)
+        index.assumed.listed(index.pods, listed_at)
+        assert (near(index, NEAR_WEB), index.statistics()["assumed_pods"]) == ([counted], len(counted))
 
     def test_one_that_exists_again_is_not_deleted(self) -> None:
         pods: set[str] = set()
@@ -200,18 +196,6 @@ class TestGone:
         pods.clear()
         held.add("u1")
         assert "u1" in held
-
-    def test_a_list_that_was_asked_for_later_and_lacks_it_ends_it(self) -> None:
-        index = assumed(zoned(), WEB, "n1", now=5.0)
-        index.assumed.listed(index.pods, 5.0)
-        assert near(index, NEAR_WEB) == [{"z1": 1}], "the pod may be younger than the list"
-        index.assumed.listed(index.pods, 6.0)
-        assert (near(index, NEAR_WEB), index.statistics()["assumed_pods"]) == ([{}], 0)
-
-    def test_a_list_that_has_it_does_not(self) -> None:
-        index = assumed(zoned(pod("web", app="web")), WEB, "n1", now=5.0)
-        index.assumed.listed(index.pods, 6.0)
-        assert near(index, NEAR_WEB) == [{"z1": 1}]
 
 
 def reported(message: str, reason: str = "SchedulerError") -> Pod:
@@ -226,21 +210,25 @@ class TestFailedBinding:
     """kube-scheduler says at which step an attempt failed."""
 
     @pytest.mark.parametrize(
-        "message",
+        ("report", "ended"),
         [
-            'running Bind plugin "DefaultBinder": pods "web" is forbidden: not this one',
-            'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded',
-            "binding rejected: node n1 is gone",
+            (reported('running Bind plugin "DefaultBinder": pods "web" is forbidden: not this one'), 1),
+            (reported('running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'), 1),
+            (reported("binding rejected: node n1 is gone"), 1),
+            # A recording has a pseudonym in place of the text.
+            (replace(reported(f"running filter: cannot decide: {ON_ITS_WAY}"), rejection="a pseudonym"), 1),
+            (reported("0/3 nodes", "Unschedulable"), 0),
+            (reported("Post: EOF", "SchedulerError"), 0),
         ],
     )
-    def test_a_report_of_a_failed_binding_ends_the_assumption_at_once(self, message: str) -> None:
-        """Only an attempt that passed the filter comes so far, so that it is no earlier attempt's."""
+    def test_a_report_of_a_failed_binding_ends_the_assumption_at_once(self, report: Pod, ended: int) -> None:
+        """Only an attempt that passed the filter comes so far; another failure may be an earlier attempt's."""
         index = assumed(zoned(WEB), WEB, "n1")
-        told: list[object] = []
-        index.assumed.unconfirmed.subscribe(told.append)
-        index.upsert(reported(message))
-        assert (near(index, NEAR_WEB), len(told), index.assumed.ended, index.assumed.expired) == ([{}], 1, 1, 0)
-        assert audit(index) == []
+        unconfirmed: list[object] = []
+        index.assumed.unconfirmed.subscribe(unconfirmed.append)
+        index.upsert(report)
+        assert (near(index, NEAR_WEB), len(unconfirmed)) == ([{} if ended else {"z1": 1}], ended)
+        assert (index.assumed.ended, index.assumed.expired, audit(index)) == (ended, 0, [])
 
     @pytest.mark.parametrize("nodes", [("n1", "n2"), ("n1",)], ids=["undetermined", "in doubt"])
     def test_so_it_does_where_the_node_is_not_certain(self, nodes: tuple[str, ...]) -> None:
@@ -250,38 +238,21 @@ class TestFailedBinding:
         assert (places(index), is_undetermined(index)) == (({}, {}), False)
         assert audit(index) == []
 
-    def test_so_it_does_in_a_recording_without_the_text(self) -> None:
+    @pytest.mark.parametrize("attempts", [1, 2])
+    def test_as_many_late_reports_as_attempts_ended_before_leave_it_assumed(self, attempts: int) -> None:
+        """An API server under load rejects several bindings of a pod, and the watch lags."""
         index = assumed(zoned(WEB), WEB, "n1")
-        index.upsert(replace(reported(f"running filter: cannot decide: {ON_ITS_WAY}"), rejection="a pseudonym"))
-        assert near(index, NEAR_WEB) == [{}]
-
-    @pytest.mark.parametrize(("reason", "message"), [("Unschedulable", "0/3 nodes"), ("SchedulerError", "Post: EOF")])
-    def test_a_report_of_another_failure_may_be_an_earlier_attempts(self, reason: str, message: str) -> None:
-        index = assumed(zoned(WEB), WEB, "n1")
-        index.upsert(reported(message, reason))
-        assert near(index, NEAR_WEB) == [{"z1": 1}]
-
-    def test_a_late_report_of_the_last_attempt_leaves_the_next_one_assumed(self) -> None:
-        """The scheduler asks again before the watch shows its report: the room of the second attempt is taken."""
-        index = assumed(zoned(WEB), WEB, "n1")
-        index.assumed.forget(WEB.uid)
-        assumed(index, WEB, "n2")
-        index.upsert(reported('running Bind plugin "DefaultBinder": timeout'))
-        first = near(index, NEAR_WEB)
-        index.upsert(reported('running Bind plugin "DefaultBinder": timeout again'))
-        assert (first, near(index, NEAR_WEB)) == ([{"z2": 1}], [{}])
-
-    def test_as_many_late_reports_as_attempts_ended_before_leave_it_assumed(self) -> None:
-        """An API server under load refuses several bindings of a pod, and the watch lags."""
-        index = assumed(zoned(WEB), WEB, "n1")
-        for _ in range(2):
+        for _ in range(attempts):
             index.assumed.forget(WEB.uid)
             assumed(index, WEB, "n2")
         seen = []
-        for report in ("first", "second", "third"):
+        for report in range(attempts + 1):
             index.upsert(reported(f'running Bind plugin "DefaultBinder": {report}'))
             seen.append(near(index, NEAR_WEB))
-        assert seen == [[{"z2": 1}], [{"z2": 1}], [{}]]
+        assert seen == [[{"z2": 1}]] * attempts + [[{}]]
+        index.assumed.forget(WEB.uid)
+        index.delete(WEB)
+        assert index.assumed._unreported == {}
 
     def test_another_event_of_the_pod_is_no_report(self) -> None:
         """It carries the condition of an older attempt still."""
@@ -292,12 +263,6 @@ class TestFailedBinding:
         assumed(index, WEB, "n2")
         index.upsert(reported('running Bind plugin "DefaultBinder": timeout'))
         assert near(index, NEAR_WEB) == [{"z2": 1}]
-
-    def test_what_is_remembered_of_attempts_goes_with_the_pod(self) -> None:
-        index = assumed(zoned(WEB), WEB, "n1")
-        index.assumed.forget(WEB.uid)
-        index.delete(WEB)
-        assert index.assumed._unreported == {}
 
 
 # -- Which pod is to come to which node: nominations of the status, promises of plans, and when either ends ------------
@@ -311,63 +276,59 @@ def waiting(nominated: str = "", **fields: object) -> Pod:
     return contender("a", nominated=nominated, **fields)
 
 
-def test_a_nominated_pod_is_to_come_until_it_has_a_node() -> None:
-    held = cluster(stage(), waiting("n1"))
-    seen = [to_come(held)]
-    held.upsert(waiting("n1", on="n1"))
-    seen.append(to_come(held))
-    assert seen == [{"n1": ["a"]}, {}]
+def nominate(node: str, *victims: str) -> Callable[[ClusterIndex], object]:
+    """The pod is nominated in memory, before its status says so."""
+    return lambda held: held.nominate_in_memory(waiting(), node, victims)
 
 
-def test_a_nomination_moves_and_leaves_nothing_behind() -> None:
-    held = cluster(waiting("n1"))
-    seen = []
-    for name in ("n2", ""):
-        held.upsert(waiting(name))
-        seen.append(to_come(held))
-    held.delete(waiting())
-    assert seen == [{"n2": ["a"]}, {}]
-    assert held.nominations._node_of == {}
-
-
-def test_a_pod_that_is_going_or_finished_is_not_to_come() -> None:
-    assert to_come(cluster(waiting("n1", terminating=True))) == {}
-    assert to_come(cluster(waiting("n1", phase="Failed"))) == {}
-
-
-def test_a_promise_counts_before_the_status_says_so_and_wins_over_an_older_nomination() -> None:
-    held = cluster(waiting("n1"))
-    held.upsert(contender("victim", on="n2"))
-    held.nominate_in_memory(waiting("n1"), "n2", ["uid-victim"])
-    promised = held.view.uncleared_node("uid-a"), to_come(held)
-    held.upsert(waiting("n1", labels={"changed": "yes"}))
-    assert (promised, to_come(held)) == (("n2", {"n2": ["a"]}), {"n2": ["a"]})
-
-
-def test_a_withdrawn_promise_leaves_what_the_status_says() -> None:
-    held = cluster(waiting("n1"))
-    held.nominate_in_memory(waiting(), "n2", ())
+def release(held: ClusterIndex) -> None:
     held.release_nomination("uid-a")
-    assert to_come(held) == {"n1": ["a"]}
 
 
-def test_a_plan_is_known_until_it_is_forgotten() -> None:
-    held = cluster(waiting())
-    held.nominate_in_memory(waiting(), "n2", ())
-    held.release_nomination("uid-a")
-    seen = [held.view.plan_node("uid-a"), held.view.plan_node("uid-b")]
-    held.end_nomination("uid-a")
-    assert [*seen, held.view.plan_node("uid-a"), to_come(held)] == ["n2", "", "", {}]
+# Objects and changes, and after each of them the node to which the pod is nominated.
+NOMINATIONS: dict[str, list[tuple[Object | Gone | Callable[[ClusterIndex], object], str]]] = {
+    "until it has a node": [(waiting("n1"), "n1"), (waiting("n1", on="n1"), "")],
+    "it moves and is dropped": [(waiting("n1"), "n1"), (waiting("n2"), "n2"), (waiting(), ""), (Gone(waiting()), "")],
+    "a terminating pod": [(waiting("n1", terminating=True), "")],
+    "a finished pod": [(waiting("n1", phase="Failed"), "")],
+    "in memory it wins over an older one in the status": [
+        *((waiting("n1"), "n1"), (contender("victim", on="n2"), "n1"), (nominate("n2", "uid-victim"), "n2")),
+        (waiting("n1", labels={"changed": "yes"}), "n2"),
+    ],
+    "released, the status counts": [(waiting("n1"), "n1"), (nominate("n2"), "n2"), (release, "n1")],
+    "of a pod that the watch has not shown": [(nominate("n2"), "n2"), (release, "")],
+    "of a pod that got a node or was deleted": [
+        *((waiting(), ""), (nominate("n2"), "n2"), (waiting(on="n3"), ""), (Gone(waiting()), "")),
+    ],
+}
 
 
-def test_the_promised_node_is_awaited_while_a_victim_is_still_there() -> None:
-    held = cluster(contender("v1", on="n2"), contender("v2", on="n2"))
+@pytest.mark.parametrize("steps", NOMINATIONS.values(), ids=NOMINATIONS)
+def test_where_a_pod_is_nominated(
+    steps: Sequence[tuple[Object | Gone | Callable[[ClusterIndex], object], str]],
+) -> None:
+    held = cluster(stage())
+    for step, name in steps:
+        if callable(step):
+            step(held)
+        else:
+            apply(held, step)
+        assert to_come(held) == ({name: ["a"]} if name else {})
+    assert steps[-1][1] or held.nominations._node_of == {}
+
+
+def test_a_plan_is_known_until_it_ends_and_its_node_is_awaited_while_a_victim_exists() -> None:
+    held = cluster(waiting(), contender("v1", on="n2"), contender("v2", on="n2"))
     held.nominate_in_memory(waiting(), "n2", ["uid-v1", "uid-v2"])
-    seen = []
+    uncleared = []
     for victim in ("v1", "v2"):
-        seen.append(held.view.uncleared_node("uid-a"))
+        uncleared.append(held.view.uncleared_node("uid-a"))
         held.delete(contender(victim))
-    assert [*seen, held.view.uncleared_node("uid-a"), held.view.uncleared_node("uid-b")] == ["n2", "n2", "", ""]
+    assert [*uncleared, held.view.uncleared_node("uid-a"), held.view.uncleared_node("uid-b")] == ["n2", "n2", "", ""]
+    held.release_nomination("uid-a")
+    plans = [held.view.plan_node("uid-a"), held.view.plan_node("uid-b")]
+    held.end_nomination("uid-a")
+    assert [*plans, held.view.plan_node("uid-a"), to_come(held)] == ["n2", "", "", {}]
 
 
 def test_the_victims_of_every_promise_of_a_node_are_leaving_it_until_they_are_gone() -> None:
@@ -380,23 +341,6 @@ def test_the_victims_of_every_promise_of_a_node_are_leaving_it_until_they_are_go
     seen.append([each.name for each in held.view.leaving("n2")])
     held.end_nomination("uid-b")
     assert [*seen, held.view.leaving("n2")] == [["v1", "v2"], ["v2"], []]
-
-
-def test_a_promise_to_a_pod_that_the_watch_has_not_shown_counts_at_once() -> None:
-    held = cluster()
-    held.nominate_in_memory(waiting(), "n2", ())
-    seen = [to_come(held)]
-    held.release_nomination("uid-a")
-    assert [*seen, to_come(held)] == [{"n2": ["a"]}, {}]
-
-
-def test_a_promise_to_a_pod_that_has_gone_or_got_a_node_does_not_count() -> None:
-    held = cluster(waiting())
-    held.nominate_in_memory(waiting(), "n2", ())
-    held.upsert(waiting(on="n3"))
-    placed = to_come(held)
-    held.delete(waiting())
-    assert (placed, to_come(held)) == ({}, {})
 
 
 def test_claims_have_a_new_version_whenever_they_change_and_only_then() -> None:

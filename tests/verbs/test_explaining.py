@@ -119,18 +119,14 @@ def test_a_pod_that_a_node_would_take_says_so_and_offers_nothing() -> None:
     found = explaining(pod("asking", requests={"cpu": "1"}), node("n0", allocatable=ROOM), node("n1"))
     assert (found.passing, found.fitting, found.candidates, found.changes) == (2, 1, ("n0",), ())
     assert "1 of 2 nodes would take it now" in list(report(found))
-
-
-def test_a_cluster_without_nodes_says_so() -> None:
     assert list(report(explaining(pod("asking")))) == ["default/asking: pending", "there is no node"]
 
 
 def test_needs_that_the_extender_does_not_see_are_named() -> None:
-    found = explaining(pod("asking"), node("n0"))
-    assert not found.unchecked
-    needing = pod("asking")
-    needing = type(needing)(needing.uid, needing.name, needing.signature, has_unseen_needs=True)
-    assert "volumes and devices" in explaining(needing, node("n0")).unchecked
+    plain = pod("asking")
+    needing = type(plain)(plain.uid, plain.name, plain.signature, has_unseen_needs=True)
+    found = [explaining(incoming, node("n0")).unchecked for incoming in (plain, needing)]
+    assert (not found[0], "volumes and devices" in found[1]) == (True, True)
 
 
 def test_steps_that_end_within_a_table_change_nothing_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,59 +166,78 @@ ZONES = [node(f"n{at}", zone=f"z{at % 2}", allocatable=ROOMY) for at in range(4)
 APART: dict[str, Any] = {"app": "web", "apart": [term("zone", app="web")]}
 
 
-def found(incoming: Pod, *objects: Object) -> Explanation:
-    return finished(explain(incoming, index_of(*objects).view, Settings(), offers_changes=False))
+def on_nodes(count: int) -> list[Pod]:
+    return [pod(f"web-{at:02}", on=f"n{at}", app="web") for at in range(count)]
+
+
+MANY_ZONES = [node(f"n{at}", zone=f"z{at:02}", allocatable=ROOMY) for at in range(30)]
+FULL = [node(f"n{at}", zone="z0", allocatable={"cpu": "1", "pods": "9"}) for at in range(5)]
+LONG: dict[str, Any] = {f"label-{number}": "x" * 60 for number in range(9)}
+BY_ZONE, COUNTED = "by topology.kubernetes.io/zone", "1 counted, 0 would pass (because of default/"
+# The incoming pod, the cluster, and the note; after "..." its end.
+NOTES: dict[str, tuple[Pod, list[Any], str]] = {
+    "anti-affinity": (
+        pod("asking", **APART),
+        [*ZONES, *(pod(f"web-{at}", on=name, app="web") for at, name in enumerate(("n0", "n1", "n3")))],
+        (f"pod anti-affinity {BY_ZONE} with pods app=web: z1: 2 counted, 0 would pass (because of default/web-1, "
+        f"default/web-2), z0: {COUNTED}web-0)"),
+    ),
+    "affinity": (
+        pod("asking", app="web", near=[term("zone", app="cache")]), ZONES,
+        f"pod affinity {BY_ZONE} with pods app=cache: z0: no such pod, z1: no such pod",
+    ),
+    "existing pods": (
+        pod("asking", app="web"), [*ZONES, *(pod(f"lonely-{at}", on=f"n{at}", **APART) for at in range(2))],
+        (f"anti-affinity of existing pods {BY_ZONE}, of default/lonely-0 for example: z0: {COUNTED}lonely-0), "
+        f"z1: {COUNTED}lonely-1)"),
+    ),
+    "spread": (
+        pod("asking", app="web", spreads=[spread("zone", app="web", min_domains=3)]), [*ZONES, *on_nodes(2)],
+        (f"topology spread {BY_ZONE} (maxSkew 1, minimum 0 of 2 domains, as minDomains is 3) with pods app=web: "
+        f"z0: {COUNTED}web-00), z1: {COUNTED}web-01)"),
+    ),
+    "a node without the label": (
+        pod("asking", near=[term("zone", app="web")]), [ZONES[0], node("bare", allocatable=ROOMY)],
+        "...1 node lacks the label",
+    ),
+    "a node passes": (pod("asking", **APART), ZONES, ""),
+    "what the scheduler rejects by itself": (
+        pod("asking", requests={"cpu": "2"}, **APART), [*FULL, *on_nodes(1)],
+        ("...; NodeFit: node(s) had too few resources left (because of cpu), 2000m needed and 1000m left at most, "
+        "on n0, n1, n2 and 2 more"),
+    ),
+    "many domains": (
+        pod("asking", **APART), [*MANY_ZONES, *on_nodes(30)], f"...z03: {COUNTED}web-03), at least 16 more domains",
+    ),
+    "one domain more": (pod("asking", **APART), [*MANY_ZONES[:5], *on_nodes(5)], "..., 1 more domain"),
+    "a long note ends with a whole part": (
+        pod("asking", apart=[term("zone", **{key: value}) for key, value in LONG.items()]),
+        [*MANY_ZONES[:2], pod("a", on="n0", **LONG), pod("b", on="n1", **LONG)],
+        f"...z01: {COUNTED}b); and 6 more",
+    ),
+    "a long selector leaves room for the domains": (
+        pod("asking", near=[term("zone", app=f"{'w' * 60}{number}") for number in range(9)]), ZONES,
+        "...www…: z0: no such pod, z1: no such pod",
+    ),
+}  # fmt: skip
 
 
 def note(incoming: Pod, *objects: Object) -> str:
-    return rejection_note(found(incoming, *objects))
+    return rejection_note(finished(explain(incoming, index_of(*objects).view, Settings(), offers_changes=False)))
 
 
-@pytest.mark.parametrize(
-    ("incoming", "placed", "expected"),
-    [
-        (
-            pod("asking", **APART),
-            [pod("web-0", on="n0", app="web"), pod("web-1", on="n1", app="web"), pod("web-2", on="n3", app="web")],
-            (
-                "pod anti-affinity by topology.kubernetes.io/zone with pods app=web: z1: 2 counted, 0 would pass (because of default/web-1, "
-                "default/web-2), z0: 1 counted, 0 would pass (because of default/web-0)"
-            ),
-        ),
-        (
-            pod("asking", app="web", near=[term("zone", app="cache")]),
-            [],
-            "pod affinity by topology.kubernetes.io/zone with pods app=cache: z0: no such pod, z1: no such pod",
-        ),
-        (
-            pod("asking", app="web"),
-            [pod("lonely-0", on="n0", **APART), pod("lonely-1", on="n1", **APART)],
-            (
-                "anti-affinity of existing pods by topology.kubernetes.io/zone, of default/lonely-0 for example: z0: 1 counted, 0 would pass "
-                "(because of default/lonely-0), z1: 1 counted, 0 would pass (because of default/lonely-1)"
-            ),
-        ),
-        (
-            pod("asking", app="web", spreads=[spread("zone", app="web", min_domains=3)]),
-            [pod("web-0", on="n0", app="web"), pod("web-1", on="n1", app="web")],
-            (
-                "topology spread by topology.kubernetes.io/zone (maxSkew 1, minimum 0 of 2 domains, as minDomains is 3) with pods app=web: z0: 1 counted, 0 would pass "
-                "(because of default/web-0), z1: 1 counted, 0 would pass (because of default/web-1)"
-            ),
-        ),
-    ],
-    ids=["anti-affinity", "affinity", "existing", "spread"],
-)
-def test_a_constraint_is_told_with_its_domains_their_counts_and_the_pods(
-    incoming: Pod, placed: list[Pod], expected: str
+@pytest.mark.parametrize(("incoming", "objects", "expected"), NOTES.values(), ids=NOTES)
+def test_a_note_has_the_constraint_its_domains_their_counts_and_the_pods(
+    incoming: Pod, objects: list[Any], expected: str
 ) -> None:
-    assert note(incoming, *ZONES, *placed) == expected
+    text = note(incoming, *objects)
+    assert text.endswith(expected[3:]) if expected.startswith("...") else text == expected
+    assert len(text.encode()) <= MOST_BYTES
 
 
 def test_min_domains_that_are_met_are_not_named() -> None:
     incoming = pod("asking", app="web", spreads=[spread("zone", app="web", min_domains=2)], near=[term(app="cache")])
-    text = note(incoming, *ZONES, pod("web", on="n0", app="web"))
-    assert "minimum 0 of 2 domains) with" in text
+    assert "minimum 0 of 2 domains) with" in note(incoming, *ZONES, pod("web", on="n0", app="web"))
 
 
 def test_a_rule_without_domains_is_told_with_what_is_to_blame() -> None:
@@ -249,71 +264,38 @@ def test_objects_of_other_namespaces_are_counted_and_not_named() -> None:
     assert "secret" not in text
 
 
+LIMITED = "17 topology keys, limits.topologyKeys is 16"
+LACKING = ConstraintState("Own", "own", "rack", "team=a", TermReach(""), lacking=3)
+
+
 @pytest.mark.parametrize(
-    ("blamed", "expected"),
+    ("part", "expected"),
     [
-        (("nvidia.com/gpu", "secret/one"), "nvidia.com/gpu and 1 more"),
-        (("secret/one", "secret/two"), "objects of other namespaces"),
-        (("ClusterPodSchedulingPolicy/zonal",), "ClusterPodSchedulingPolicy/zonal"),
-        (("default/one",), "default/one"),
+        *(
+            (Obstacle("ReservedRoom", "reserved", "reserved", examples=("n1",), blamed=blamed), text)
+            for blamed, text in (
+                (("nvidia.com/gpu", "secret/one"), "ReservedRoom: reserved (because of nvidia.com/gpu and 1 more), on n1"),
+                (("secret/one", "secret/two"), "ReservedRoom: reserved (because of objects of other namespaces), on n1"),
+                (
+                    ("ClusterPodSchedulingPolicy/zonal",),
+                    "ReservedRoom: reserved (because of ClusterPodSchedulingPolicy/zonal), on n1",
+                ),
+                (("default/one",), "ReservedRoom: reserved (because of default/one), on n1"),
+            )
+        ),
+        # A limit that the text names is not named again.
+        (Obstacle("Limits", "over_limit", LIMITED, 1, ("n1",), blamed=("topologyKeys",)), f"Limits: {LIMITED}, on n1"),
+        # The rule says whether nodes without the label are rejected.
+        (msgspec.structs.replace(LACKING, rejects_lacking=True), "own by rack with pods team=a: 3 nodes lack the label"),
+        (msgspec.structs.replace(LACKING, rejects_lacking=False), ""),
     ],
-)
-def test_what_is_to_blame_is_named_where_the_namespace_may_know_it(blamed: tuple[str, ...], expected: str) -> None:
-    obstacle = Obstacle(rule="ReservedRoom", reason="reserved", text="reserved", examples=("n1",), blamed=blamed)
-    known = Explanation(pod="default/asking", state="pending", nodes=1, passing=0, fitting=0, obstacles=(obstacle,))
-    assert rejection_note(known) == f"ReservedRoom: reserved (because of {expected}), on n1"
-
-
-def test_a_limit_that_the_text_names_is_not_named_again() -> None:
-    text = "17 topology keys, limits.topologyKeys is 16"
-    obstacle = Obstacle("Limits", "over_limit", text, 1, ("n1",), blamed=("topologyKeys",))
-    known = Explanation(pod="default/asking", state="pending", nodes=1, passing=0, fitting=0, obstacles=(obstacle,))
-    assert rejection_note(known) == f"Limits: {text}, on n1"
-
-
-def test_what_the_scheduler_rejects_by_itself_is_told_beside_it() -> None:
-    full = [node(f"n{at}", zone="z0", allocatable={"cpu": "1", "pods": "9"}) for at in range(5)]
-    text = note(pod("asking", requests={"cpu": "2"}, **APART), *full, pod("web-0", on="n0", app="web"))
-    assert text.endswith(
-        "; NodeFit: node(s) had too few resources left (because of cpu), 2000m needed and 1000m left at most, "
-        "on n0, n1, n2 and 2 more"
-    )
-
-
-def test_a_single_node_lacks_the_label() -> None:
-    asking = pod("asking", near=[term("zone", app="web")])
-    assert note(asking, node("n0", zone="z0", allocatable=ROOMY), node("bare", allocatable=ROOMY)).endswith(
-        "1 node lacks the label"
-    )
-
-
-@pytest.mark.parametrize("rejects", [False, True], ids=["pass", "are rejected"])
-def test_whether_nodes_without_the_label_are_rejected_is_said_by_the_rule(*, rejects: bool) -> None:
-    state = ConstraintState("Own", "own", "rack", "team=a", TermReach(""), lacking=3, rejects_lacking=rejects)
-    found = Explanation(pod="default/asking", state="pending", nodes=3, passing=0, fitting=0, constraints=(state,))
-    assert rejection_note(found) == ("own by rack with pods team=a: 3 nodes lack the label" if rejects else "")
-
-
-def test_where_a_node_passes_there_is_nothing_to_tell() -> None:
-    assert note(pod("asking", **APART), *ZONES) == ""
-
-
-def test_many_domains_are_counted_and_a_long_note_ends_with_a_whole_part() -> None:
-    nodes = [node(f"n{at}", zone=f"z{at:02}", allocatable=ROOMY) for at in range(30)]
-    placed = [pod(f"web-{at:02}", on=f"n{at}", app="web") for at in range(30)]
-    text = note(pod("asking", **APART), *nodes, *placed)
-    assert text.endswith("z03: 1 counted, 0 would pass (because of default/web-03), at least 16 more domains")
-    assert note(pod("asking", **APART), *nodes[:5], *placed[:5]).endswith(", 1 more domain")
-    keys: dict[str, Any] = {f"label-{number}": "x" * 60 for number in range(9)}
-    many = pod("asking", apart=[term("zone", **{key: value}) for key, value in keys.items()])
-    text = note(many, *nodes[:2], pod("a", on="n0", **keys), pod("b", on="n1", **keys))
-    assert len(text.encode()) <= MOST_BYTES
-    assert text.endswith("z01: 1 counted, 0 would pass (because of default/b); and 6 more")
-
-
-def test_a_long_selector_leaves_room_for_the_domains() -> None:
-    near = [term("zone", app=f"{'w' * 60}{number}") for number in range(9)]
-    assert note(pod("asking", near=near), *ZONES).endswith("www…: z0: no such pod, z1: no such pod")
+)  # fmt: skip
+def test_what_is_to_blame_is_named_where_the_namespace_may_know_it(
+    part: Obstacle | ConstraintState, expected: str
+) -> None:
+    known = Explanation(pod="default/asking", state="pending", nodes=1, passing=0, fitting=0)
+    field = "obstacles" if isinstance(part, Obstacle) else "constraints"
+    assert rejection_note(msgspec.structs.replace(known, **{field: (part,)})) == expected
 
 
 def test_one_long_part_is_cut_between_characters() -> None:
@@ -359,10 +341,13 @@ def test_a_pod_is_found_wherever_it_is() -> None:
     assert finished(finder.find("other", "waits")) is index.pods["u-other"]
 
 
-def test_a_pod_that_was_found_is_found_at_once() -> None:
+def test_a_bounded_number_of_names_is_cached() -> None:
     finder = PodFinder(crowd().view)
     assert steps_to_find(finder, "p1999")[1] > 0
     assert steps_to_find(finder, "p1999") == ("uid-p1999", 0)
+    for at in range(300):
+        steps_to_find(finder, f"p{at}")
+    assert (steps_to_find(finder, "p299")[1], steps_to_find(finder, "p0")[1] > 0) == (0, True)
 
 
 def test_a_pod_that_replaces_another_of_its_name_is_found() -> None:
@@ -375,14 +360,6 @@ def test_a_pod_that_replaces_another_of_its_name_is_found() -> None:
     index.delete(index.pods["u-new"])
     index.delete(index.pods["uid-p7"])
     assert steps_to_find(finder, "p7")[0] == ""
-
-
-def test_a_bounded_number_of_names_is_remembered() -> None:
-    finder = PodFinder(crowd().view)
-    for at in range(300):
-        steps_to_find(finder, f"p{at}")
-    assert steps_to_find(finder, "p299")[1] == 0
-    assert steps_to_find(finder, "p0")[1] > 0
 
 
 # -- The page of workloads: which labels tell workloads apart ------------------------------------------------------------

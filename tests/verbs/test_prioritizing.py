@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
-from extender.model.objects import Object, Pod
+from extender.model.objects import Object
 from extender.rules.catalog import PreparedFilters
 from extender.settings.configuration import Settings
 from extender.verbs.prioritize import prioritize_nodes
@@ -131,8 +131,12 @@ LONELY: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
 LEAST, MOST = "LeastAllocated", "MostAllocated"
 
 
-def used(name: str, on: str, cpu: int = 0, **fields: Any) -> Pod:
-    return contender(name, on=on, cpu=cpu, **fields)
+def staged(text: str) -> list[Object]:
+    """Nodes "name:cpu", of 4000 by default, and pods "name@node:cpu", in milli-CPU."""
+    words = [word.partition(":") for word in text.split()]
+    made: list[Object] = [stage(name, cpu=int(cpu or 4000)) for name, _, cpu in words if "@" not in name]
+    pods = [(*name.split("@"), cpu) for name, _, cpu in words if "@" in name]
+    return [*made, *(contender(name, on=node, cpu=int(cpu or 0)) for name, node, cpu in pods)]
 
 
 def sized(name: str, cpu: str, memory: str) -> list[Object]:
@@ -141,29 +145,19 @@ def sized(name: str, cpu: str, memory: str) -> list[Object]:
     return [node(name, allocatable=offered), pod(f"on-{name}", on=name, requests={"cpu": cpu, "memory": memory})]
 
 
-N1, N2 = stage("n1"), stage("n2")
-SMALL, BIG = stage("n1", cpu=1000), stage("n2", cpu=8000)
-HUNDRED = [stage(f"n{number:02}") for number in range(100)]
-HALF_USED = [*HUNDRED, *(used(f"p{node.name}", node.name, 2000) for node in HUNDRED)]
-# Of 300 nodes 30 pass, and they are in three of the hundreds that are read at once.
-FEW_PASS = [
-    *(stage(f"n{number:03}") for number in range(300)),
-    *(used(f"p{number}", f"n{number:03}", 2000, app="web" if number % 10 else "db") for number in range(300)),
-]
-SIXTY = [*(stage(f"n{number:02}", cpu=2000) for number in range(60)), stage("large", cpu=64000)]
-TAINTED = [stage("n1", taints=[SHY]), N2, stage("n3", taints=[SHY, {**SHY, "key": "leaving"}])]
-ONE_TAINTED = [stage("n1", taints=[SHY]), N2, used("b", "n2", 3000)]
-DB, WEB_N2 = used("db", "n1", app="db"), used("w2", "n2", app="web")
+HALF_USED = " ".join(f"n{number:02} p{number:02}@n{number:02}:2000" for number in range(100))
+SIXTY = staged("large:64000 a@large:6400 " + " ".join(f"n{number:02}:2000" for number in range(60)))
+TAINTED = [stage("n1", taints=[SHY]), stage("n2"), stage("n3", taints=[SHY, {**SHY, "key": "leaving"}])]
+DB, WEB_N2 = contender("db", on="n1", app="db"), contender("w2", on="n2", app="web")
 LIKING_DB: Json = {"prefers": [weighted(1, term("host", app="db"))]}
-FULLER = [N1, stage("n2", cpu=1000), used("b", "n2", 900)]
 # The cluster, fields of the incoming pod, the strategy, a node to avoid, and the node that is answered.
 DECISIVE_ANSWERS: dict[str, tuple[list[Any], Json, str, str, set[str]]] = {
     # A share and not an amount: half of a small node is less free than seven eighths of a large one.
-    "the larger free share": ([SMALL, BIG, used("a", "n1", 500), used("b", "n2", 1000)], {}, LEAST, "", {"n2"}),
-    "of the small node": ([SMALL, BIG, used("a", "n1", 100), used("b", "n2", 4000)], {}, LEAST, "", {"n1"}),
-    "small requests count": ([SMALL, BIG, used("b", "n2", 4000)], {"cpu": 100}, LEAST, "", {"n1"}),
-    "large requests count": ([SMALL, BIG, used("b", "n2", 4000)], {"cpu": 900}, LEAST, "", {"n2"}),
-    "a pod without requests takes a share": ([N1, N2, used("a", "n1")], {}, LEAST, "", {"n2"}),
+    "the larger free share": (staged("n1:1000 n2:8000 a@n1:500 b@n2:1000"), {}, LEAST, "", {"n2"}),
+    "of the small node": (staged("n1:1000 n2:8000 a@n1:100 b@n2:4000"), {}, LEAST, "", {"n1"}),
+    "small requests count": (staged("n1:1000 n2:8000 b@n2:4000"), {"cpu": 100}, LEAST, "", {"n1"}),
+    "large requests count": (staged("n1:1000 n2:8000 b@n2:4000"), {"cpu": 900}, LEAST, "", {"n2"}),
+    "a pod without requests takes a share": (staged("n1 n2 a@n1"), {}, LEAST, "", {"n2"}),
     # A third of both is better than half of one: NodeResourcesFit prefers the second by 8 points, balanced allocation
     # the first by 25.
     **{
@@ -173,25 +167,30 @@ DECISIVE_ANSWERS: dict[str, tuple[list[Any], Json, str, str, set[str]]] = {
         for strategy in (LEAST, MOST)
     },
     "most allocated": ([*sized("n1", "3", "6Gi"), *sized("n2", "1333m", "2730Mi")], {}, MOST, "", {"n1"}),
-    "resources ignored": ([N1, N2, used("a", "n1", 3000)], {}, "Ignored", "", {"n1", "n2"}),
+    "resources ignored": (staged("n1 n2 a@n1:3000"), {}, "Ignored", "", {"n1", "n2"}),
     # kube-scheduler samples a hundred nodes at least.
-    "the emptiest of a hundred": ([*HALF_USED, used("pn57", "n57", 1900)], {}, LEAST, "", {"n57"}),
-    "the fullest of a hundred": ([*HALF_USED, used("pn57", "n57", 2100)], {}, MOST, "", {"n57"}),
-    "names are read on while few nodes pass": ([*FEW_PASS, used("p170", "n170", 1900, app="db")], {}, LEAST, "", {"n170"}),
-    "a large node among small ones that are emptier": (
-        [*SIXTY, used("a", "large", 6400)], {"cpu": 1500}, LEAST, "", {"large"},
+    "the emptiest of a hundred": (staged(HALF_USED.replace("@n57:2000", "@n57:1900")), {}, LEAST, "", {"n57"}),
+    "the fullest of a hundred": (staged(HALF_USED.replace("@n57:2000", "@n57:2100")), {}, MOST, "", {"n57"}),
+    # Of 300 nodes 30 pass, and they are in three of the hundreds that are read at once.
+    "names are read on while few nodes pass": (
+        [*(stage(f"n{at:03}") for at in range(300)), *(
+            contender(f"p{at}", on=f"n{at:03}", cpu=1900 if at == 170 else 2000, app="web" if at % 10 else "db")
+            for at in range(300))],
+        {}, LEAST, "", {"n170"},
     ),
+    "a large node among small ones that are emptier": (SIXTY, {"cpu": 1500}, LEAST, "", {"large"}),
     "a node without soft taints, whatever the rules prefer": ([*TAINTED, DB], LIKING_DB, LEAST, "", {"n2"}),
     "a soft taint where the other is avoided": ([*TAINTED, DB], LIKING_DB, LEAST, "n2", {"n1"}),
     "a soft taint where no other passes": ([*TAINTED, DB, WEB_N2], LIKING_DB, LEAST, "", {"n1"}),
-    "the node with fewer soft taints": ([*TAINTED, WEB_N2, used("b", "n1", 3000)], LIKING_DB, LEAST, "", {"n1"}),
-    "that node is avoided": ([*TAINTED, WEB_N2, used("b", "n1", 3000)], LIKING_DB, LEAST, "n1", {"n3"}),
-    "soft taints count more than free resources": (ONE_TAINTED, {}, LEAST, "", {"n2"}),
+    "the node with fewer soft taints": ([*TAINTED, WEB_N2, *staged("b@n1:3000")], LIKING_DB, LEAST, "", {"n1"}),
+    "that node is avoided": ([*TAINTED, WEB_N2, *staged("b@n1:3000")], LIKING_DB, LEAST, "n1", {"n3"}),
+    "soft taints count more than free resources": ([*TAINTED[:2], *staged("b@n2:3000")], {}, LEAST, "", {"n2"}),
     "soft taints that are tolerated": (
-        ONE_TAINTED, {"tolerations": [{"key": "busy", "operator": "Exists"}]}, LEAST, "", {"n1"},
+        [*TAINTED[:2], *staged("b@n2:3000")], {"tolerations": [{"key": "busy", "operator": "Exists"}]},
+        LEAST, "", {"n1"},
     ),
-    "the node where the pod did not arrive": (FULLER, {}, LEAST, "n1", {"n2"}),
-    "it is taken where no other passes": ([*FULLER, WEB_N2], {}, LEAST, "n1", {"n1"}),
+    "the node where the pod did not arrive": (staged("n1 n2:1000 b@n2:900"), {}, LEAST, "n1", {"n2"}),
+    "it is taken where no other passes": ([*staged("n1 n2:1000 b@n2:900"), WEB_N2], {}, LEAST, "n1", {"n1"}),
 }  # fmt: skip
 
 
@@ -214,14 +213,14 @@ def test_the_node_of_a_decisive_answer(
 
 
 def test_a_small_pod_goes_to_a_node_that_stays_emptier() -> None:
-    index = cluster(*SIXTY, used("a", "large", 6400))
+    index = cluster(*SIXTY)
     assert decisive(index, contender_json("asking", cpu=100, **LONELY)).isdisjoint({"large"})
 
 
 @pytest.mark.parametrize(("app", "count"), [(LONELY, 1), ({"app": "web"}, 1), ({"app": "db"}, 2)])
 def test_a_pod_that_others_may_count_gets_one_node(app: Json, count: int) -> None:
     """Once the constraints of the first pod are compiled, web pods are counted."""
-    view = cluster(N1, N2).view
+    view = cluster(*staged("n1 n2")).view
     filter_nodes(asking(contender_json("first", **LONELY), "n1", "n2"), view, DECISIVE, 0)
     assert len(filter_nodes(asking(contender_json("asking", **app), "n1", "n2"), view, DECISIVE, 0).passed) == count
 
@@ -256,7 +255,6 @@ def test_equally_good_nodes_take_turns_so_that_pods_rejected_together_do_not_all
     assert chosen[:4] == chosen[4:]
 
 
-ONE_CPU = stage("n1", cpu=1000)
 WITH_VOLUME: Json = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]}
 NO_SCHEDULE = [{"key": "gpu", "effect": "NoSchedule"}]
 REJECTING = [stage(f"t{number}", taints=NO_SCHEDULE) for number in range(5)]
@@ -264,24 +262,24 @@ NO_CPU = [stage(f"f{number:02}", cpu=0) for number in range(TRIED - 1)]
 # The cluster, fields of the incoming pod, the node, and whether any passes our rules.
 ELSEWHERE: dict[str, tuple[Sequence[Step], Json, tuple[str, bool]]] = {
     "the best node": (
-        [*(stage(f"n{number}") for number in range(4)), used("db", "n2", app="db")],
+        [*staged("n0 n1 n2 n3"), contender("db", on="n2", app="db")],
         {"prefers": [weighted(10, term("host", app="db"))]}, ("n2", True),
     ),
-    "no room": ([ONE_CPU], {"cpu": 2000}, ("", True)),
-    "volumes, which the index does not count": ([N1], WITH_VOLUME, ("", True)),
+    "no room": (staged("n1:1000"), {"cpu": 2000}, ("", True)),
+    "volumes, which the index does not count": (staged("n1"), WITH_VOLUME, ("", True)),
     **{
         f"beside a nominated pod of priority {priority}": (
-            [ONE_CPU, contender("coming", nominated="n1", cpu=1000, priority=priority)],
+            [*staged("n1:1000"), contender("coming", nominated="n1", cpu=1000, priority=priority)],
             {"cpu": 1000, "priority": 5}, ("n1" if priority < 5 else "", True),
         )
         for priority in (4, 5, 6)
     },
-    "its own nomination": ([ONE_CPU, contender("asking", nominated="n1", cpu=1000)], {"cpu": 1000}, ("n1", True)),
+    "its own nomination": ([*staged("n1:1000"), contender("asking", nominated="n1", cpu=1000)], {"cpu": 1000}, ("n1", True)),
     "as many as are tried for room": ([*REJECTING, *NO_CPU, stage("z")], {"cpu": 1}, ("z", True)),
     "where an assumed pod may be": (
-        [N1, N2, stage("n3"), Assume(pod("web", app="web"), ("n1", "n2"))], {}, ("n3", True),
+        [*staged("n1 n2 n3"), Assume(pod("web", app="web"), ("n1", "n2"))], {}, ("n3", True),
     ),
-    "a deleted node with pods": ([N1, used("db", "gone", app="db")], {}, ("n1", True)),
+    "a deleted node with pods": ([stage(), contender("db", on="gone", app="db")], {}, ("n1", True)),
     "after hundreds that reject": (
         [*(stage(f"n{number}", taints=NO_SCHEDULE) for number in range(400)), stage("last")], {}, ("last", True),
     ),
