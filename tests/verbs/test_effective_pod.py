@@ -38,20 +38,57 @@ ZONE_A_TERM = node_term(expression("zone", "In", "a"))
 ZONE_A = requiring(ZONE_A_TERM)
 
 
-@pytest.mark.parametrize(
-    "directives",
-    [
-        {"nodeSelector": {"zone": "a"}},
-        {"nodeName": "na"},
-        {"affinity": ZONE_A},
-        {"nodeName": "na", "affinity": requiring(node_term(expression("zone", "In", "a", "b")), node_term())},
-        {"nodeName": "na", "nodeSelector": {"zone": "a"}},
-    ],
-    ids=["node selector", "node name", "required node affinity", "node name and terms", "node name and node selector"],
-)
-def test_a_pod_that_admission_missed_passes_only_the_nodes_that_the_policy_leaves_it(directives: Json) -> None:
-    asker = Asker(policy("zonal", **directives))
-    assert asker.passed() == ["na"]
+EXEMPT = contender_json("asking", labels={"placement.extender.dev/exempt": "true"})
+A: Json = {"nodeSelector": {"zone": "a"}}
+ANY_OR_NONE = requiring(node_term(expression("zone", "In", "a", "b")), node_term())
+# The policies, in the order of their names, the pod, the section of the settings, and the nodes that pass.
+PASSING: dict[str, tuple[list[Json], Json, Json, str]] = {
+    "node selector": ([A], contender_json("asking"), {}, "na"),
+    "node name": ([{"nodeName": "na"}], contender_json("asking"), {}, "na"),
+    "required node affinity": ([{"affinity": ZONE_A}], contender_json("asking"), {}, "na"),
+    "node name and terms": ([{"nodeName": "na", "affinity": ANY_OR_NONE}], contender_json("asking"), {}, "na"),
+    "node name and node selector": ([A | {"nodeName": "na"}], contender_json("asking"), {}, "na"),
+    "the higher priority goes first": (
+        [A, {"nodeSelector": {"zone": "b"}, "priority": 1}], contender_json("asking"), {}, "nb",
+    ),
+    **{
+        f"a policy that does not concern the pod: {[*spec]}": ([A | spec], contender_json("asking"), {}, "na nb nc")
+        for spec in ({"when": ["Admission"]}, {"podSelector": {"matchLabels": {"app": "web"}}}, {"targets": "Templates"})
+    },
+    "an exempt namespace": ([A], contender_json("asking", namespace="kube-system"), {}, "na nb nc"),
+    "policies are not enabled": ([A], contender_json("asking"), {"enabled": False}, "na nb nc"),
+    **{
+        f"the exempting label, allowed in {names}": ([A], EXEMPT, {"exemptions": {"labelIn": names}}, expected)
+        for names, expected in (([], "na"), (["bank"], "na"), (["default"], "na nb nc"))
+    },
+    # What the template says is read from the pod.
+    **{
+        f"condition {conditions}, pod {fields}": ([A | {"matchConditions": conditions}], with_spec(**fields), {}, expected)
+        for conditions, fields, expected in (
+            ({"serviceAccounts": ["robot"]}, {}, "na nb nc"),
+            ({"priorityClassNames": ["high"]}, {}, "na nb nc"),
+            ({"ownerKinds": ["Job"]}, {}, "na nb nc"),
+            ({"serviceAccounts": ["robot"]}, {"serviceAccountName": "robot"}, "na"),
+            ({"serviceAccounts": ["default"]}, {}, "na"),
+            ({"priorityClassNames": ["high"]}, {"priorityClassName": "high"}, "na"),
+        )
+    },
+    **{
+        f"owner {owner}, targets {targets}": (
+            [A | {"targets": targets, "matchConditions": {"ownerKinds": ["Job"]}}],
+            contender_json("asking", owner=(owner, "batch")), {}, expected,
+        )
+        for targets in ("Templates", "Both") for owner, expected in (("Job", "na"), ("ReplicaSet", "na nb nc"))
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("specs", "body", "section", "expected"), PASSING.values(), ids=PASSING)
+def test_a_pod_that_admission_missed_passes_only_the_nodes_that_the_policies_leave_it(
+    specs: list[Json], body: Json, section: Json, expected: str
+) -> None:
+    asker = Asker(*(policy(f"p{at}", **spec) for at, spec in enumerate(specs)), **section)
+    assert asker.passed(body) == expected.split()
 
 
 def test_a_rejection_is_unresolvable_and_names_the_policy() -> None:
@@ -65,53 +102,6 @@ def test_a_rejection_is_unresolvable_and_names_the_policy() -> None:
     found = filters.verdict(0)
     assert found is not None
     assert (found.rule, found.blamed) == ("SchedulingPolicy", ("PodSchedulingPolicy/default/zonal",))
-
-
-@pytest.mark.parametrize(
-    ("spec", "fields"),
-    [
-        ({"when": ["Admission"]}, {}),
-        ({"podSelector": {"matchLabels": {"app": "web"}}}, {}),
-        ({"matchConditions": {"serviceAccounts": ["robot"]}}, {}),
-        ({"matchConditions": {"priorityClassNames": ["high"]}}, {}),
-        ({"matchConditions": {"ownerKinds": ["Job"]}}, {}),
-        ({"targets": "Templates"}, {}),
-        ({}, {"namespace": "kube-system"}),
-    ],
-)
-def test_a_policy_that_does_not_concern_the_pod_holds_it_to_nothing(spec: Json, fields: Any) -> None:
-    asker = Asker(policy("zonal", **{"nodeSelector": {"zone": "a"}, **spec}))
-    assert asker.passed(contender_json("asking", **fields)) == list(NODES)
-
-
-@pytest.mark.parametrize(("label_in", "passed"), [([], ["na"]), (["bank"], ["na"]), (["default"], list(NODES))])
-def test_the_exempting_label_counts_where_the_platform_allows_it(label_in: list[str], passed: list[str]) -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}), exemptions={"labelIn": label_in})
-    assert asker.passed(contender_json("asking", labels={"placement.extender.dev/exempt": "true"})) == passed
-
-
-@pytest.mark.parametrize(
-    ("conditions", "fields"),
-    [
-        ({"serviceAccounts": ["robot"]}, {"serviceAccountName": "robot"}),
-        ({"serviceAccounts": ["default"]}, {}),
-        ({"priorityClassNames": ["high"]}, {"priorityClassName": "high"}),
-    ],
-)
-def test_conditions_on_what_the_template_says_are_read_from_the_pod(conditions: Json, fields: Any) -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, matchConditions=conditions))
-    assert asker.passed(with_spec(**fields)) == ["na"]
-
-
-@pytest.mark.parametrize("targets", ["Templates", "Both"])
-def test_the_kind_of_the_owner_is_read_from_the_pod(targets: str) -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, targets=targets, matchConditions={"ownerKinds": ["Job"]}))
-    assert asker.passed(contender_json("asking", owner=("Job", "batch"))) == ["na"]
-    assert asker.passed(contender_json("asking", owner=("ReplicaSet", "web"))) == list(NODES)
-
-
-def test_nothing_is_held_to_a_policy_unless_policies_are_enabled() -> None:
-    assert Asker(policy("zonal", nodeSelector={"zone": "a"}), enabled=False).passed() == list(NODES)
 
 
 @pytest.mark.parametrize(
@@ -210,25 +200,36 @@ def test_a_repaired_policy_refuses_no_longer() -> None:
     assert asker.passed() == ["nb"]
 
 
-def test_the_policy_of_the_higher_priority_goes_first() -> None:
-    later = policy("a", nodeSelector={"zone": "a"})
-    first = policy("b", nodeSelector={"zone": "b"}, priority=1)
-    assert Asker(later, first).passed() == ["nb"]
+GATED: Json = {"when": ["Release"], "release": {"topology": ["zone"]}}
+DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
 
 
-def test_audit_rejects_nothing_and_counts() -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, mode="Audit"))
-    assert asker.passed() == list(NODES)
-    assert asker.verb.policies.counts[CLUSTER_KIND, AUDITED] == 1
-
-
-def test_a_pod_that_admission_missed_is_counted_once() -> None:
-    asker = Asker(policy("zonal", "default", nodeSelector={"zone": "a"}))
+@pytest.mark.parametrize(
+    ("namespace", "spec", "metadata", "passed", "counted"),
+    [
+        ("", A | {"mode": "Audit"}, {}, list(NODES), {(CLUSTER_KIND, AUDITED): 2}),
+        ("default", A, {}, ["na"], {(NAMESPACED_KIND, MISSED): 2}),
+        # A policy that acts at scheduling alone was not missed by admission.
+        ("", A | {"when": ["Scheduling"]}, {}, ["na"], {}),
+        # A policy without directives holds the pod to nothing: the pod is placed alone, and not with its group.
+        ("default", GATED, {}, list(NODES), {(NAMESPACED_KIND, ESCAPED): 2}),
+        ("", GATED, {"annotations": {RELEASED_ANNOTATION: "ring@2026-03-01T00:00:00Z"}}, list(NODES), {}),
+        ("", GATED, {"ownerReferences": [DAEMON_SET]}, list(NODES), {}),
+    ],
+    ids=["audited", "missed", "at scheduling", "escaped", "released", "of a DaemonSet"],
+)
+def test_a_pod_is_counted_once(
+    namespace: str, spec: Json, metadata: Json, passed: list[str], counted: dict[tuple[str, str], int]
+) -> None:
+    asker = Asker(policy("zonal", namespace, **spec))
     for name in ("one", "one", "two"):
-        asker.passed(contender_json(name))
-    assert asker.verb.policies.counts[NAMESPACED_KIND, MISSED] == 2
-    asker.passed(with_spec(nodeSelector={"zone": "a"}))  # it was injected
-    assert asker.verb.policies.counts.total() == 2
+        body = contender_json(name)
+        body["metadata"] |= metadata
+        assert asker.passed(body) == passed
+    assert {key: count for key, count in asker.verb.policies.counts.items() if count} == counted
+    if passed == ["na"]:
+        asker.passed(with_spec(nodeSelector={"zone": "a"}))
+        assert asker.verb.policies.counts.total() == sum(counted.values()), "an injected pod is not counted"
 
 
 def test_a_decision_names_the_policies_that_admission_missed_once_for_a_pod() -> None:
@@ -237,36 +238,6 @@ def test_a_decision_names_the_policies_that_admission_missed_once_for_a_pod() ->
     assert str(missed) == "ClusterPodSchedulingPolicy/zonal"
     assert asker.ask().missed == ()
     assert asker.ask(contender_json("another")).missed == (missed,)
-
-
-def test_a_policy_that_acts_at_scheduling_alone_was_not_missed_by_admission() -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, when=["Scheduling"]))
-    assert asker.passed() == ["na"]
-    assert asker.verb.policies.counts.total() == 0
-
-
-def test_a_pod_without_the_gate_of_its_policy_has_escaped_and_is_counted_once() -> None:
-    """Its policy has no directives, so nothing holds the pod: it is placed alone, and not with its group."""
-    asker = Asker(policy("rings", "default", when=["Release"], release={"topology": ["zone"]}))
-    for name in ("one", "one", "two"):
-        assert asker.passed(contender_json(name)) == list(NODES)
-    assert asker.verb.policies.counts == {
-        **dict.fromkeys(asker.verb.policies.counts, 0),
-        (NAMESPACED_KIND, ESCAPED): 2,
-    }
-
-
-def test_a_pod_that_was_released_and_one_that_needs_no_gate_have_not_escaped() -> None:
-    asker = Asker(policy("rings", when=["Release"], release={"topology": ["zone"]}))
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
-    for fields in (
-        {"annotations": {RELEASED_ANNOTATION: "ring@2026-03-01T00:00:00Z"}},
-        {"ownerReferences": [owner]},
-    ):
-        body = contender_json("one")
-        body["metadata"] |= fields
-        asker.passed(body)
-    assert asker.verb.policies.counts.total() == 0
 
 
 def test_a_changed_or_deleted_policy_holds_at_once_and_no_cache_answers_for_the_earlier_one() -> None:
@@ -335,17 +306,12 @@ def test_a_node_that_the_policy_closes_is_no_candidate_of_a_preemption() -> None
     assert plan.preemptor is args.pod
 
 
-def test_no_other_node_is_nominated_than_the_policy_leaves() -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "c"}))
-    pod = asking(contender_json("asking"), *NODES).pod
-    assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == ("nc", True)
-
-
-def test_no_node_is_nominated_that_the_pod_itself_excludes() -> None:
+@pytest.mark.parametrize(("spec", "node"), [({}, "nc"), ({"nodeSelector": {"zone": "a"}}, "")])
+def test_no_node_is_nominated_that_the_policy_or_the_pod_itself_excludes(spec: Json, node: str) -> None:
     """Admission would have replaced the pod's own node selector; kube-scheduler applies what the pod carries."""
     asker = Asker(policy("zonal", nodeSelector={"zone": "c"}, conflictPolicy="Override"))
-    pod = asking(with_spec(nodeSelector={"zone": "a"}), *NODES).pod
-    assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == ("", True)
+    pod = asking(with_spec(**spec), *NODES).pod
+    assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == (node, True)
 
 
 def test_preferred_node_terms_of_a_policy_score() -> None:

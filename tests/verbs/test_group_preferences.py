@@ -7,6 +7,7 @@ the in-tree plugins that know preferences: NodeAffinity, TaintToleration, NodeRe
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -22,49 +23,45 @@ MACHINE = "machine"
 BOTH_PLACEMENTS = pytest.mark.parametrize("placement", ["decisive", "cooperative"])
 
 
-@BOTH_PLACEMENTS
-def test_a_gang_with_soft_spread_by_host_lands_on_as_many_nodes_as_it_has_pods(placement: str) -> None:
-    board = Board(placement, *nodes(4))
-    assert set(board.place("x", 4, spreads=[spread("host", hard=False, gang="x")]).values()) == {"s0", "s1", "s2", "s3"}
+SOFT_TAINTS = [taint("old", "yes", PREFER_NO_SCHEDULE)]
+DB = contender("db", cpu=1000, on="s2", app="db")
+KINDS = [stage(f"s{at}", "a", cpu=2000, labels={MACHINE: "mmnn"[at]}) for at in range(4)]
+TAINTED = [stage(name, "a", taints=SOFT_TAINTS) for name in ("s0", "s1")]
+PREFERRED_N: Json = {"topology": [MACHINE], "domains": (Domain("both", ("m", "n"), preferred=("n",)),)}
+# In the last three s0 is the tightest node, and each node is a domain.
+LARGE_S2 = [stage("s0", "a"), stage("s1", "a"), stage("s2", "a", cpu=8000), DB]
+LARGE_S2_TAINTED = [*TAINTED, *LARGE_S2[2:]]
+BY_HOST: Json = {"topology": [HOSTNAME]}
+# The cluster, the group, its pods, what they ask for, and how many land on each node.
+LANDINGS: dict[str, tuple[list[Any], str, int, Json, dict[str, int]]] = {
+    "soft spread by host": (
+        nodes(4), "x", 4, {"spreads": [spread("host", hard=False, gang="x")]}, {"s0": 1, "s1": 1, "s2": 1, "s3": 1},
+    ),
+    "nodes that the domain prefers": (KINDS, "x", 4, PREFERRED_N, {"s2": 2, "s3": 2}),
+    "the node that the pods prefer": (nodes(3), "x", 2, {"preferred_nodes": prefers(HOSTNAME, "s2")}, {"s2": 2}),
+    "beside pods that they prefer": (
+        [*nodes(4), DB], "x", 2, {"prefers": [weighted(50, term("host", app="db"))]}, {"s2": 2},
+    ),
+    "away from pods that they avoid": (
+        [*nodes(4), DB], "y", 4, {"avoids": [weighted(50, term("host", gang="y"))]},
+        {"s0": 1, "s1": 1, "s2": 1, "s3": 1},
+    ),
+    "away from soft taints": ([*TAINTED, stage("s2", "a"), stage("s3", "a")], "x", 4, {}, {"s2": 2, "s3": 2}),
+    "where the least is requested": (
+        [*nodes(4), contender("big", cpu=3000, on="s0")], "x", 3, {}, {"s1": 1, "s2": 1, "s3": 1},
+    ),
+    "a domain by labels": (LARGE_S2, "x", 2, BY_HOST | {"preferred_nodes": prefers(HOSTNAME, "s2")}, {"s2": 2}),
+    "a domain by pods": (LARGE_S2, "x", 2, BY_HOST | {"prefers": [weighted(50, term("host", app="db"))]}, {"s2": 2}),
+    "a domain by taints": (LARGE_S2_TAINTED, "x", 2, BY_HOST, {"s2": 2}),
+}  # fmt: skip
 
 
 @BOTH_PLACEMENTS
-def test_a_gang_lands_on_the_nodes_that_its_domain_prefers(placement: str) -> None:
-    kinds = {"s0": "m", "s1": "m", "s2": "n", "s3": "n"}
-    board = Board(placement, *(stage(name, "a", cpu=2000, labels={MACHINE: kind}) for name, kind in kinds.items()))
-    domains = (Domain("both", ("m", "n"), preferred=("n",)),)
-    found = board.place("x", 4, topology=[MACHINE], domains=domains)
-    assert Counter(found.values()) == {"s2": 2, "s3": 2}
-
-
-@BOTH_PLACEMENTS
-def test_a_gang_lands_on_the_node_that_its_pods_prefer(placement: str) -> None:
-    board = Board(placement, *nodes(3))
-    assert set(board.place("x", 2, preferred_nodes=prefers(HOSTNAME, "s2")).values()) == {"s2"}
-
-
-@BOTH_PLACEMENTS
-def test_pods_of_a_gang_land_beside_those_that_they_prefer_and_away_from_those_that_they_avoid(placement: str) -> None:
-    db = contender("db", cpu=1000, on="s2", app="db")
-    near, away = [weighted(50, term("host", app="db"))], [weighted(50, term("host", gang="y"))]
-    board = Board(placement, *nodes(4), db)
-    assert set(board.place("x", 2, prefers=near).values()) == {"s2"}
-    board = Board(placement, *nodes(4), db)
-    assert Counter(board.place("y", 4, avoids=away).values()) == {"s0": 1, "s1": 1, "s2": 1, "s3": 1}
-
-
-@BOTH_PLACEMENTS
-def test_a_gang_stays_away_from_nodes_with_taints_that_its_pods_do_not_tolerate(placement: str) -> None:
-    soft = [taint("old", "yes", PREFER_NO_SCHEDULE)]
-    tainted = (stage(name, "a", taints=soft) for name in ("s0", "s1"))
-    board = Board(placement, *tainted, stage("s2", "a"), stage("s3", "a"))
-    assert set(board.place("x", 4).values()) == {"s2", "s3"}
-
-
-@BOTH_PLACEMENTS
-def test_a_gang_without_preferences_lands_where_the_least_is_requested(placement: str) -> None:
-    board = Board(placement, *nodes(4), contender("big", cpu=3000, on="s0"))
-    assert Counter(board.place("x", 3).values()) == {"s1": 1, "s2": 1, "s3": 1}
+@pytest.mark.parametrize(("objects", "name", "count", "fields", "expected"), LANDINGS.values(), ids=LANDINGS)
+def test_where_a_gang_lands(
+    objects: list[Any], name: str, count: int, fields: Json, expected: dict[str, int], placement: str
+) -> None:
+    assert Counter(Board(placement, *objects).place(name, count, **fields).values()) == expected
 
 
 @BOTH_PLACEMENTS
@@ -83,21 +80,6 @@ def test_groups_that_each_need_one_node_are_spread_over_all_nodes(placement: str
         (node,) = set(board.place(f"x{number}", 4, topology=[HOSTNAME]).values())
         found[node] += 1
     assert found == {f"s{number}": 15 for number in range(10)}
-
-
-@BOTH_PLACEMENTS
-@pytest.mark.parametrize("wanted", ["labels", "pods", "taints"])
-def test_of_nodes_that_are_domains_a_group_gets_the_one_that_its_pods_prefer(placement: str, wanted: str) -> None:
-    """s0 is the tightest, and s2 the one that is preferred."""
-    soft = [taint("old", "yes", PREFER_NO_SCHEDULE)] if wanted == "taints" else []
-    tainted = [stage(name, "a", taints=soft) for name in ("s0", "s1")]
-    board = Board(placement, *tainted, stage("s2", "a", cpu=8000), contender("db", cpu=1000, on="s2", app="db"))
-    fields: Json = {
-        "labels": {"preferred_nodes": prefers(HOSTNAME, "s2")},
-        "pods": {"prefers": [weighted(50, term("host", app="db"))]},
-        "taints": {},
-    }
-    assert set(board.place("x", 2, topology=[HOSTNAME], **fields[wanted]).values()) == {"s2"}
 
 
 @BOTH_PLACEMENTS

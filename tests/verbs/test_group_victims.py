@@ -49,81 +49,66 @@ def full(*more: Object) -> ClusterIndex:
     return cluster(*nodes, *pods, *more)
 
 
-def test_the_least_important_pods_of_one_domain_leave_it_and_no_more_than_needed() -> None:
+ADVISE, OFF, EVICT = (
+    settings(preemption=fields) for fields in ({"mode": "advise"}, {"mode": "off"}, {"mode": "execute", "eviction": "evict"})
+)  # fmt: skip
+PROTECTED = [*(low(f"a1-{at}", "a1", app="db") for at in "xy"), budget(allowed=0, app="db")]
+ALL_PROTECTED = [
+    *(low(f"{name}-{at}", name, app="db") for name in ("a1", "a2", "b1", "b2") for at in "xy"),
+    budget(allowed=1, app="db"),
+]
+LEAVING = [low(f"b1-{at}", "b1", priority=10, terminating=True) for at in "xy"]
+CLOSED = [stage(name, "a", cpu=2000, taints=[taint("gpu", "yes")]) for name in ("a1", "a2")]
+APART: dict[str, Any] = {"apart": [term("host", gang="x")]}
+NOT_A: dict[str, Any] = {"excess": lambda levels: "has a quota" if levels[0].value == "a" else ""}
+# Further objects, the pods, how it is proposed, and the victims, or their zone and number.
+VICTIMS: dict[str, tuple[list[Any], list[Pod], dict[str, Any], list[str] | tuple[str, int]]] = {
+    "the least important of one domain, and no more than needed": ([], gang(3), {}, ("a", 3)),
+    "free room is used first": ([stage("a3", "a", cpu=2000)], gang(3), {}, ("a", 1)),
+    "a domain holds the group": ([stage("a3", "a", cpu=3000)], gang(3), {}, []),
+    "of equal priority": ([], gang(3, priority=0), {}, []),
+    "one of equal priority": ([], [*gang(2), gated("p9", "x", cpu=1000, priority=0)], {}, []),
+    "more than a zone holds": ([], gang(5), {}, []),
+    "more than a node holds": ([], gang(1, cpu=3), {}, []),
+    "mode advise": ([], gang(3), {"used": ADVISE}, []),
+    "mode off": ([], gang(3), {"used": OFF}, []),
+    "one pod never preempts": ([], [*gang(2), gated("p9", "x", cpu=1000, priority=100, never_preempts=True)], {}, []),
+    # kube-scheduler deletes pods, so it may violate budgets; with evictions such a group waits.
+    "pods that no budget protects": (PROTECTED, gang(2), {}, ["a2-x", "a2-y"]),
+    "more important ones of zone b, and no budget is violated": (PROTECTED, gang(4), {}, ("b", 4)),
+    "evictions that budgets do not allow": (ALL_PROTECTED, gang(2), {"used": EVICT}, []),
+    "pods that terminate anyway": (LEAVING, gang(2), {}, ["b1-x", "b1-y"]),
+    "each node takes one": ([], gang(2, **APART), {}, ("a", 2)),
+    "each node takes one, and there are too few": ([], gang(3, **APART), {}, []),
+    "a domain that the group may not have": ([], gang(2), NOT_A, ("b", 2)),
+    "nodes that the pods may not use": (CLOSED, gang(2), {}, ("b", 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "pods", "how", "expected"), VICTIMS.values(), ids=VICTIMS)
+def test_which_pods_are_preempted(
+    objects: list[Any], pods: list[Pod], how: dict[str, Any], expected: list[str] | tuple[str, int]
+) -> None:
+    found = victims(proposed(full(*objects), pods, **how))
+    if isinstance(expected, tuple):
+        zone, count = expected
+        assert ({name[0] for name in found}, len(found)) == ({zone}, count)
+    else:
+        assert found == expected
+
+
+def test_the_slots_of_a_group_that_preempts() -> None:
     found = proposed(full(), gang(3))
-    assert {name[:2] for name in victims(found)} == {"a1", "a2"}
-    assert len(found.victims) == 3
     assert [slot.pod for slot in found.slots] == ["uid-p0", "uid-p1", "uid-p2"]
-    assert all(slot.node[0] == "a" for slot in found.slots)
-    assert found.levels == ()
-
-
-def test_room_that_is_free_is_used_first() -> None:
-    index = full(stage("a3", "a", cpu=2000))
-    found = proposed(index, gang(3))
-    assert sorted(slot.node for slot in found.slots)[1:] == ["a3", "a3"]
-    assert len(found.victims) == 1
-
-
-def test_a_group_that_a_domain_holds_preempts_none() -> None:
-    found = proposed(full(stage("a3", "a", cpu=3000)), gang(3))
-    assert (found.victims, [level.value for level in found.levels]) == ((), ["a"])
-
-
-@pytest.mark.parametrize(
-    "pods",
-    [gang(3, priority=0), [*gang(2), gated("p9", "x", cpu=1000, priority=0)], gang(5), gang(1, cpu=3)],
-    ids=["of equal priority", "one of equal priority", "more than a zone holds", "more than a node holds"],
-)
-def test_a_group_that_preemption_does_not_help_preempts_none(pods: list[Pod]) -> None:
-    found = proposed(full(), pods)
-    assert (found.slots, found.victims) == ((), ())
-    assert found.rejected
-
-
-@pytest.mark.parametrize("used", [settings(preemption={"mode": "advise"}), settings(preemption={"mode": "off"})])
-def test_without_preemption_a_group_preempts_none(used: Settings) -> None:
-    assert proposed(full(), gang(3), used).victims == ()
-
-
-def test_a_group_with_a_pod_that_never_preempts_preempts_none() -> None:
-    assert proposed(full(), [*gang(2), gated("p9", "x", cpu=1000, priority=100, never_preempts=True)]).victims == ()
-
-
-def test_disruption_budgets_are_violated_only_where_nothing_else_helps() -> None:
-    """As by kube-scheduler, which deletes; with evictions such a group waits."""
-    protected = [low(f"a1-{at}", "a1", app="db") for at in "xy"]
-    index = full(*protected, budget(allowed=0, app="db"))
-    assert set(victims(proposed(index, gang(2)))) == {"a2-x", "a2-y"}
-    assert len(victims(proposed(index, gang(4)))) == 4, "those of zone b are more important, and violate no budget"
-    assert {name[0] for name in victims(proposed(index, gang(4)))} == {"b"}
-    evicting = settings(preemption={"mode": "execute", "eviction": "evict"})
-    every = [low(f"{name}-{at}", name, app="db") for name in ("a1", "a2", "b1", "b2") for at in "xy"]
-    assert proposed(full(*every, budget(allowed=1, app="db")), gang(2), evicting).victims == ()
-
-
-def test_pods_that_are_leaving_anyway_are_not_replaced_by_others() -> None:
-    leaving = [low(f"b1-{at}", "b1", priority=10, terminating=True) for at in "xy"]
-    found = proposed(full(*leaving), gang(2))
-    assert victims(found) == ["b1-x", "b1-y"]
-
-
-def test_constraints_among_the_pods_hold() -> None:
-    """Each node takes one of them."""
-    found = proposed(full(), gang(2, apart=[term("host", gang="x")]))
-    assert sorted(slot.node for slot in found.slots) == ["a1", "a2"]
-    assert len(found.victims) == 2
-    assert proposed(full(), gang(3, apart=[term("host", gang="x")])).victims == ()
-
-
-def test_domains_that_the_group_may_not_have_are_left_out() -> None:
-    found = proposed(full(), gang(2), excess=lambda levels: "has a quota" if levels[0].value == "a" else "")
-    assert {name[0] for name in victims(found)} == {"b"}
-
-
-def test_nodes_that_the_pods_may_not_use_are_left_out() -> None:
-    closed = [stage(name, "a", cpu=2000, taints=[taint("gpu", "yes")]) for name in ("a1", "a2")]
-    assert {name[0] for name in victims(proposed(full(*closed), gang(2)))} == {"b"}
+    assert ({slot.node for slot in found.slots}, found.levels) == ({"a1", "a2"}, ())
+    with_room = proposed(full(stage("a3", "a", cpu=2000)), gang(3))
+    assert sorted(slot.node for slot in with_room.slots)[1:] == ["a3", "a3"]
+    held = proposed(full(stage("a3", "a", cpu=3000)), gang(3))
+    assert [level.value for level in held.levels] == ["a"]
+    assert sorted(slot.node for slot in proposed(full(), gang(2, **APART)).slots) == ["a1", "a2"]
+    for pods in (gang(3, priority=0), [*gang(2), gated("p9", "x", cpu=1000, priority=0)], gang(5), gang(1, cpu=3)):
+        none = proposed(full(), pods)
+        assert (none.slots, bool(none.rejected)) == ((), True)
 
 
 def test_the_search_ends_with_its_time() -> None:
