@@ -311,8 +311,13 @@ class Shadow:
     def _unknown_to_scheduler(self, pod: Pod, asked: float) -> Iterator[PodChange]:
         """The changes that the scheduler may not have seen when it began with a pod, the last one first.
 
-        A pod that the same scheduler had asked about before was in its cache, also before it was bound.
+        A pod that the same scheduler had asked about before was in its cache, also before it was bound. A pod that counts on
+        a node since a later answer was not, although the watch has not shown it bound yet.
         """
+        for held in self.index.assumed.held.values():
+            is_later = held.since >= asked or (held.pod.scheduler != pod.scheduler and held.since >= asked - _EARLIER)
+            if held.pod.node and is_later:
+                yield PodChange(held.since, None, held.pod, held.since)
         for change in reversed(self._changes):
             if change.time < asked - _EARLIER:
                 return

@@ -166,6 +166,32 @@ async def test_a_pod_that_is_assumed_later_may_explain_a_difference_too(scene: S
     assert scene.results() == {"unconstrained": 1, "late": 1}
 
 
+@pytest.mark.parametrize("is_bound", [False, True], ids=["before its binding", "after it"])
+async def test_a_pod_that_counts_on_its_node_since_a_later_answer_explains_a_difference(
+    scene: Scene,
+    is_bound: bool,  # noqa: FBT001 (a parameter)
+) -> None:
+    """A busy machine judges the first request after the answer about the second, which has one node."""
+    await scene.ask("a", APART, then=0.0)
+    if is_bound:
+        scene.bind("a", APART, "n1")
+    await scene.ask("b", APART, "n2", then=0.1)
+    if not is_bound:
+        scene.bind("a", APART, "n1")
+    scene.bind("b", APART, "n2")
+    await scene.wait(2.0)
+    assert scene.page().differ == 0, scene.page().differences
+
+
+async def test_a_pod_that_the_same_scheduler_placed_before_counts_before_its_binding_too(scene: Scene) -> None:
+    await scene.ask("first", APART, "n1", then=0.1)
+    await scene.ask("a", APART, "n1", then=0.1)
+    scene.bind("first", APART, "n1")
+    scene.bind("a", APART, "n1")
+    await scene.wait(2.0)
+    assert scene.results() == {"agreed": 1, "differed": 1}
+
+
 async def test_a_pod_that_is_bound_before_it_is_judged_does_not_count_for_itself(scene: Scene) -> None:
     await scene.ask("a", APART, then=0.0)
     scene.bind("a", APART, "n1")
