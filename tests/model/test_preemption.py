@@ -20,34 +20,26 @@ def candidate(node: str, *victims: Victim, violations: int = 0) -> Candidate:
     return Candidate(node, victims, violations)
 
 
+ONE, TWO = candidate("a", victim(1)), candidate("b", victim(2))
+
+
 @pytest.mark.parametrize(
-    ("better", "worse"),
+    ("candidates", "best"),
     [
-        pytest.param(candidate("a", victim(1), victim(1)), candidate("b", victim(2)), id="a lower highest priority"),
-        pytest.param(
-            candidate("a", victim(-5)),
-            candidate("b", victim(-5), victim(-10)),
-            id="fewer, though the others are negative",
-        ),
+        # Examples; tests/parity has the choices of kube-scheduler.
+        ([candidate("a", victim(1), victim(1)), TWO], "a"),
+        ([candidate("a", victim(-5)), candidate("b", victim(-5), victim(-10))], "a"),
+        ([candidate("a", victim(1), victim(9)), candidate("b", victim(2), victim(2))], "a"),
+        ([ONE, candidate("b", victim(1)), candidate("c", victim(2))], "ab"),
+        ([candidate("a")], ""),
+        ([candidate("a"), candidate("b", victim(9))], "b"),
+        ([], ""),
+    ],
+    ids=[
+        *("a lower highest priority", "fewer victims, though the others are negative"),
+        *("the first victim has the highest priority", "equal ones", "without victims", "with and without", "none"),
     ],
 )
-def test_a_candidate_is_preferred_for(better: Candidate, worse: Candidate) -> None:
-    """Two examples; tests/parity has the choices of kube-scheduler."""
-    assert best_candidates([better, worse]) == [better]
-    assert best_candidates([worse, better]) == [better]
-
-
-def test_the_first_victim_s_priority_is_taken_as_the_highest() -> None:
-    trusted = candidate("a", victim(1), victim(9))
-    assert best_candidates([trusted, candidate("b", victim(2), victim(2))]) == [trusted]
-
-
-def test_equal_candidates_are_all_best() -> None:
-    equal = [candidate("a", victim(1)), candidate("b", victim(1))]
-    assert best_candidates([*equal, candidate("c", victim(2))]) == equal
-
-
-def test_a_candidate_without_victims_is_none() -> None:
-    assert best_candidates([candidate("a")]) == []
-    assert best_candidates([candidate("a"), candidate("b", victim(9))]) == [candidate("b", victim(9))]
-    assert best_candidates([]) == []
+def test_the_best_candidates(candidates: list[Candidate], best: str) -> None:
+    assert [found.node for found in best_candidates(candidates)] == [*best]
+    assert sorted(found.node for found in best_candidates(candidates[::-1])) == [*best]

@@ -13,22 +13,25 @@ from tests.builders import Json, matching, pod, term, weighted
 TEAM_A, TEAM_B = {"team": "a"}, {"team": "b"}
 
 
-def test_a_directive_names_the_fields_that_it_has() -> None:
-    assert list(SpreadDirective("zone").texts()) == []
-    assert list(SpreadDirective("zone", completes_keys=True, min_domains=3, deletion_cost=True).texts()) == [
-        "matchLabelKeys IfMissing",
-        "minDomains 3",
-        "deletionCost Fullest",
-    ]
-
-
-def test_what_policies_say_of_domains_is_told_in_the_words_of_a_policy() -> None:
-    assert list(DomainRules().texts()) == []
-    assert list(DomainRules(declared=True, excludes_after=90.0, excludes_full=True).texts()) == [
-        "minDomains Declared",
-        "unavailableDomains Exclude after 1m30s",
-        "fullDomains Exclude",
-    ]
+@pytest.mark.parametrize(
+    ("directive", "texts"),
+    [
+        (SpreadDirective("zone"), []),
+        (
+            SpreadDirective("zone", completes_keys=True, min_domains=3, deletion_cost=True),
+            ["matchLabelKeys IfMissing", "minDomains 3", "deletionCost Fullest"],
+        ),
+        (DomainRules(), []),
+        (
+            DomainRules(declared=True, excludes_after=90.0, excludes_full=True),
+            ["minDomains Declared", "unavailableDomains Exclude after 1m30s", "fullDomains Exclude"],
+        ),
+    ],
+)
+def test_a_directive_names_its_fields_in_the_words_of_a_policy(
+    directive: SpreadDirective | DomainRules, texts: list[str]
+) -> None:
+    assert list(directive.texts()) == texts
 
 
 def term_of(**fields: Json | list[str] | None) -> AffinityTerm:

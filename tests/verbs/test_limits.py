@@ -38,16 +38,13 @@ def filtered(index: ClusterIndex, body: Json, *names: str, under: Settings = OFF
 
 
 def test_offload_rejects_it_on_every_node_with_the_limit_and_the_pods_number() -> None:
+    """Nothing of it is compiled, and it is not nominated elsewhere."""
     index = index_of(node("n1"), node("n2"))
+    before = index.statistics()
     found = filtered(index, pod_json(apart=MANY), "n1", "n2", "ghost")
     assert (found.passed, found.failed, found.unresolvable) == ((), {}, dict.fromkeys(("n1", "n2", "ghost"), TEXT))
-
-
-def test_nothing_of_it_is_compiled() -> None:
-    index = index_of(node("n1"))
-    before = index.statistics()
-    filtered(index, pod_json(apart=MANY), "n1")
-    filtered(index, pod_json(apart=BIG), "n1")
+    assert not filtered(index, pod_json(apart=BIG), "n1").passed
+    assert find_node_elsewhere(pod(apart=MANY), index.view, OFFLOAD, 0) == ("", False)
     assert index.statistics() == before
 
 
@@ -70,49 +67,34 @@ def test_no_pod_is_preempted_for_it() -> None:
     assert (offered.plan, offered.candidates) == (None, ())
 
 
-def test_it_is_not_nominated_elsewhere() -> None:
-    index = index_of(node("n1"))
-    assert find_node_elsewhere(pod(apart=MANY), index.view, OFFLOAD, 0) == ("", False)
-
-
-def test_its_anti_affinity_keeps_others_away_where_it_stands() -> None:
-    """A limit that was lowered later must not change which pods may stand beside a running pod."""
-    index = index_of(node("n1"), node("n2"), pod("old", on="n1", apart=MANY))
-    assert filtered(index, pod_json(app="a7"), "n1", "n2") == FilterResult(["n2"])
-
-
-def test_its_labels_count_where_it_stands_however_large_it_is() -> None:
-    index = index_of(node("n1"), node("n2"), pod("old", on="n1", apart=BIG, app="web"))
-    assert filtered(index, pod_json(apart=[term(app="web")]), "n1", "n2") == FilterResult(["n2"])
-
-
-def test_constraints_of_a_pod_above_the_bytes_bind_no_other_pod() -> None:
-    index = index_of(node("n1"), pod("old", on="n1", apart=BIG, app="web"))
-    assert filtered(index, pod_json(app="a7"), "n1") == FilterResult(["n1"])
-
-
-def crowded() -> ClusterIndex:
-    """A namespace whose budget of one selector is used up by a pod on a node; that of a pending pod is asked for."""
-    index = ClusterIndex(Rules(), counts_of_rules(), namespace_limits=NamespaceLimits(selectors=1))
-    for each in (node("n1"), node("n2"), pod("first", on="n1", apart=[term(app="first")]), pod("late", apart=LATE)):
-        index.upsert(each)
-    return index
+@pytest.mark.parametrize(
+    ("old", "incoming", "passed"),
+    [
+        # A limit that was lowered later must not change which pods may be beside a running pod.
+        ({"apart": MANY}, {"app": "a7"}, ["n2"]),
+        ({"apart": BIG, "app": "web"}, {"apart": [term(app="web")]}, ["n2"]),
+        ({"apart": BIG, "app": "web"}, {"app": "a7"}, ["n1", "n2"]),
+    ],
+    ids=["its anti-affinity counts", "its labels count", "constraints of a pod above the bytes do not"],
+)
+def test_a_running_pod_above_a_limit(old: Json, incoming: Json, passed: list[str]) -> None:
+    index = index_of(node("n1"), node("n2"), pod("old", on="n1", **old))
+    assert filtered(index, pod_json(**incoming), "n1", "n2") == FilterResult(passed)
 
 
 LATE: Final = [term(app="late")]
 CROWDED: Final = "namespace default uses 1 different selectors and the pod adds 1, limits.perNamespace.selectors is 1"
 
 
-def test_a_pod_that_its_namespace_has_no_budget_for_is_rejected_on_every_node_with_a_reason_of_its_own() -> None:
-    found = filtered(crowded(), pod_json("late", apart=LATE), "n1", "n2")
+def test_a_pod_that_its_namespace_has_no_budget_for_is_rejected_until_a_pod_that_uses_it_is_deleted() -> None:
+    index = ClusterIndex(Rules(), counts_of_rules(), namespace_limits=NamespaceLimits(selectors=1))
+    first = pod("first", on="n1", apart=[term(app="first")])
+    for obj in (node("n1"), node("n2"), first, pod("late", apart=LATE)):
+        index.upsert(obj)
+    found = filtered(index, pod_json("late", apart=LATE), "n1", "n2")
     assert (found.passed, found.failed, found.unresolvable) == ((), {}, dict.fromkeys(("n1", "n2"), CROWDED))
     assert found.reasons == {Reason.OVER_BUDGET}
-
-
-def test_it_passes_when_a_pod_that_used_the_budget_is_gone() -> None:
-    index = crowded()
-    filtered(index, pod_json("late", apart=LATE), "n1", "n2")
-    index.delete(pod("first", on="n1", apart=[term(app="first")]))
+    index.delete(first)
     assert filtered(index, pod_json("late", apart=LATE), "n1", "n2").passed == ["n1", "n2"]
 
 

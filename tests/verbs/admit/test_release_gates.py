@@ -42,81 +42,67 @@ def test_a_new_pod_gets_the_gate_and_a_record_of_it() -> None:
     }
 
 
-def test_a_gate_of_its_own_name_comes_after_those_that_the_pod_has() -> None:
-    named = releasing(release={"topology": [ZONE], "gate": "placement.extender.dev/gang"})
-    answer = ask(verb(named), pod({"schedulingGates": [OTHER]}))
-    assert gates(answer.obj) == [OTHER, {"name": "placement.extender.dev/gang"}]
-
-
-def test_a_pod_that_has_the_gate_is_left_as_it_is() -> None:
-    """Also when the webhook is called a second time, after another one has changed the pod."""
-    assert ask(verb(releasing()), pod({"schedulingGates": [GATE]})).patch == []
-    once = ask(verb(releasing()), pod()).obj
-    assert ask(verb(releasing()), once).patch == []
-
-
-def test_a_pod_with_a_node_gets_no_gate_and_no_static_one() -> None:
-    assert ask(verb(releasing()), pod({"nodeName": "n1"})).patch == []
-    assert ask(verb(releasing()), pod(annotations={"kubernetes.io/config.mirror": "x"})).patch == []
-
-
-ALLOWED: dict[str, tuple[Json, Exemptions]] = {
-    "kube-scheduler places it in a group": (
-        pod({"schedulingGroup": {"podGroupName": "g"}}),
-        Exemptions(scheduling_groups=True),
-    ),
-    "it has the exempting label": (
-        pod(labels={"app": "web", "placement.extender.dev/exempt": "true"}),
-        Exemptions(label_in=("shop",)),
-    ),
-}
-
-
-@pytest.mark.parametrize(("obj", "exemptions"), ALLOWED.values(), ids=ALLOWED)
-def test_what_a_tenant_can_write_frees_a_pod_of_the_gate_only_where_the_platform_allows_it(
-    obj: Json, exemptions: Exemptions
-) -> None:
-    assert gates(ask(verb(releasing()), obj).obj) == [GATE]
-    assert ask(verb(releasing(), settings=Policies(exemptions=exemptions)), obj).patch == []
-
-
 CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
+OF_DAEMON_SET = pod(ownerReferences=[{"kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}])
+GROUPED = pod({"schedulingGroup": {"podGroupName": "g"}})
+LABELLED = pod(labels={"app": "web", "placement.extender.dev/exempt": "true"})
+GATED_TEMPLATE = workload(spec={"schedulingGates": [GATE]})
+OWN_GATE = {"topology": [ZONE], "gate": "placement.extender.dev/gang"}
+# Fields of the policy, the object, fields of the request, exemptions, and the gates after admission.
+GATES: dict[str, tuple[Json, Json, Json, Exemptions, list[Json]]] = {
+    "a new pod": ({}, pod(), {}, Exemptions(), [GATE]),
+    "a gate of its own name, after the others": (
+        {"release": OWN_GATE}, pod({"schedulingGates": [OTHER]}), {}, Exemptions(),
+        [OTHER, {"name": "placement.extender.dev/gang"}],
+    ),
+    "a pod that has the gate": ({}, pod({"schedulingGates": [GATE]}), {}, Exemptions(), [GATE]),
+    "a pod with a node": ({}, pod({"nodeName": "n1"}), {}, Exemptions(), []),
+    "a static pod": ({}, pod(annotations={"kubernetes.io/config.mirror": "x"}), {}, Exemptions(), []),
+    # A tenant can write these, so they count only where the platform allows it.
+    "kube-scheduler places it in a group": ({}, GROUPED, {}, Exemptions(), [GATE]),
+    "in a group, allowed": ({}, GROUPED, {}, Exemptions(scheduling_groups=True), []),
+    "the exempting label": ({}, LABELLED, {}, Exemptions(), [GATE]),
+    "the exempting label, allowed": ({}, LABELLED, {}, Exemptions(label_in=("shop",)), []),
+    # Anyone can write an owner reference: the user of the request tells whether the controller has created the pod.
+    **{
+        f"a DaemonSet's pod by {user}, {text}": (
+            {}, OF_DAEMON_SET, {"userInfo": None if user is None else {"username": user}}, exemptions, gates,
+        )
+        for user, text, exemptions, gates in (
+            (CONTROLLER, "by default", Exemptions(), []),
+            ("system:kube-controller-manager", "by default", Exemptions(), []),
+            ("tenant", "by default", Exemptions(), [GATE]),
+            (None, "by default", Exemptions(), [GATE]),
+            (CONTROLLER, "none allowed", Exemptions(daemon_sets_by=()), [GATE]),
+            ("tenant", "allowed", Exemptions(daemon_sets_by=("tenant",)), []),
+        )
+    },
+    "a workload": ({"targets": "Both"}, workload(), {}, Exemptions(), []),
+    "a pod at an update": ({}, pod(), {"operation": "UPDATE", "old": pod()}, Exemptions(), []),
+    "a pod, with templates only": ({"targets": "Templates"}, pod(), {}, Exemptions(), [GATE]),
+    "a template keeps the gate that its user wrote": ({}, GATED_TEMPLATE, {}, Exemptions(), [GATE]),
+    "a policy of another namespace": ({"namespace": "other"}, pod(), {}, Exemptions(), []),
+    "a policy of the pod's namespace": ({"namespace": "shop"}, pod(), {}, Exemptions(), [GATE]),
+    "no directives at release": ({"nodeSelector": {"pool": "a"}}, pod(), {}, Exemptions(), [GATE]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("user", "allowed", "is_gated"),
-    [
-        (CONTROLLER, Exemptions(), False),
-        ("system:kube-controller-manager", Exemptions(), False),
-        ("tenant", Exemptions(), True),
-        (None, Exemptions(), True),
-        (CONTROLLER, Exemptions(daemon_sets_by=()), True),
-        ("tenant", Exemptions(daemon_sets_by=("tenant",)), False),
-    ],
-)
-def test_a_pod_of_a_daemon_set_gets_no_gate_where_its_controller_has_created_it(
-    user: str | None, allowed: Exemptions, *, is_gated: bool
+@pytest.mark.parametrize(("spec", "obj", "request_fields", "exemptions", "expected"), GATES.values(), ids=GATES)
+def test_which_pods_are_gated(
+    spec: Json, obj: Json, request_fields: Json, exemptions: Exemptions, expected: list[Json]
 ) -> None:
-    """Anyone can write an owner reference."""
-    obj = pod(ownerReferences=[{"kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}])
-    made = verb(releasing(), settings=Policies(exemptions=allowed))
-    answer = ask(made, obj, userInfo=None if user is None else {"username": user})
-    assert bool(gates(answer.obj)) is is_gated
+    admit = verb(releasing(**spec), settings=Policies(exemptions=exemptions))
+    answer = ask(admit, obj, **request_fields)
+    before = template_spec(obj)
+    assert template_spec(answer.obj) == before | ({"schedulingGates": expected} if expected else {})
+    assert (answer.patch == [], answer.warnings) == (expected == before.get("schedulingGates", []), [])
+    assert ask(admit, answer.obj, **request_fields).patch == []
 
 
-def test_no_pod_gets_a_gate_that_nothing_would_remove() -> None:
+def test_no_pod_gets_a_gate_that_nothing_would_remove_or_in_an_exempt_namespace() -> None:
     """With `release.enabled: false` no replica releases groups."""
     assert ask(verb(releasing(), releases=False), pod()).patch == []
-
-
-def test_a_pod_of_an_exempt_namespace_gets_no_gate() -> None:
     assert ask(verb(releasing(), settings=Policies(exempt_namespaces=("shop",))), pod()).patch == []
-
-
-def test_only_pods_are_gated_and_only_when_they_are_created() -> None:
-    assert ask(verb(releasing(targets="Both")), workload()).patch == []
-    assert ask(verb(releasing()), pod(), "UPDATE", old=pod()).patch == []
-    assert gates(ask(verb(releasing(targets="Templates")), pod()).obj) == [GATE]
 
 
 def test_a_policy_of_two_moments_has_one_record_with_both() -> None:
@@ -127,28 +113,15 @@ def test_a_policy_of_two_moments_has_one_record_with_both() -> None:
     assert (record["nodeSelector"], record["lists"]) == ({"pool": "a"}, {"schedulingGates": [OTHER, GATE]})
 
 
-def test_the_directives_of_a_policy_that_acts_at_release_only_are_not_injected() -> None:
-    answer = ask(verb(releasing(nodeSelector={"pool": "a"})), pod())
-    assert (gates(answer.obj), answer.obj["spec"].get("nodeSelector")) == ([GATE], None)
-
-
 def test_the_first_policy_that_enforces_releases_a_pod() -> None:
-    first = releasing(
-        "first", priority=2, mode="Audit", release={"topology": [ZONE], "gate": "placement.extender.dev/first"}
-    )
-    second = releasing("second", priority=1)
-    third = releasing("third", release={"topology": [ZONE], "gate": "placement.extender.dev/third"})
-    answer = ask(verb(third, second, first), pod())
+    own = {name: {"topology": [ZONE], "gate": f"placement.extender.dev/{name}"} for name in ("first", "third")}
+    first = releasing("first", priority=2, mode="Audit", release=own["first"])
+    answer = ask(verb(releasing("third", release=own["third"]), releasing("second", priority=1), first), pod())
     assert gates(answer.obj) == [GATE]
     assert "ClusterPodSchedulingPolicy/first@1: schedulingGates" in answer.response["auditAnnotations"]["audited"]
-
-
-def test_a_policy_that_audits_adds_no_gate_and_says_what_it_would_add() -> None:
-    answer = ask(verb(releasing(mode="Audit")), pod())
-    assert (answer.patch, answer.response["auditAnnotations"]["audited"]) == (
-        [],
-        "ClusterPodSchedulingPolicy/rings@1: schedulingGates",
-    )
+    alone = ask(verb(first), pod())
+    audited = "ClusterPodSchedulingPolicy/first@1: schedulingGates"
+    assert (alone.patch, alone.response["auditAnnotations"]["audited"]) == ([], audited)
 
 
 def test_a_pod_above_a_limit_is_not_held_back() -> None:
@@ -157,11 +130,6 @@ def test_a_pod_above_a_limit_is_not_held_back() -> None:
     answer = ask(verb(releasing(), limits=ConstraintLimits(tolerations=8)), heavy)
     assert answer.patch == []
     assert "limits.tolerations is 8" in answer.warnings[0]
-
-
-def test_a_policy_of_another_namespace_gates_nothing() -> None:
-    assert ask(verb(releasing("rings", "other")), pod()).patch == []
-    assert gates(ask(verb(releasing("rings", "shop")), pod()).obj) == [GATE]
 
 
 def test_an_invalid_policy_that_must_not_be_missed_refuses_the_pod() -> None:
@@ -195,11 +163,6 @@ def test_two_policies_that_would_release_the_same_pods_differently_draw_a_warnin
     assert warning.startswith("spec.release: contradicts ClusterPodSchedulingPolicy/other")
 
 
-def test_a_template_loses_no_gate_that_its_user_wrote() -> None:
-    answer = ask(verb(releasing()), workload(spec={"schedulingGates": [GATE]}))
-    assert template_spec(answer.obj)["schedulingGates"] == [GATE]
-
-
 @pytest.mark.parametrize("is_pinned_first", [True, False])
 def test_a_policy_that_sets_a_node_name_and_one_that_releases_contradict_each_other_in_either_order(
     *, is_pinned_first: bool
@@ -213,11 +176,6 @@ def test_a_policy_that_sets_a_node_name_and_one_that_releases_contradict_each_ot
     (warning,) = answer.warnings
     assert ("rings" if is_pinned_first else "pinned") in warning
     assert "node name" in warning
-
-
-def test_a_pod_that_is_created_on_a_node_gets_no_gate_and_no_warning() -> None:
-    answer = ask(verb(releasing()), pod({"nodeName": "n1"}))
-    assert (answer.patch, answer.warnings) == ([], [])
 
 
 def test_a_policy_that_rejects_conflicts_refuses_a_pod_that_an_earlier_one_puts_on_a_node() -> None:
