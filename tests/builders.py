@@ -238,6 +238,16 @@ def _decoded(build: Callable[P, Json], kind: Kind[T]) -> Callable[P, T]:
     return make
 
 
+def read_pod(body: Json) -> Pod:
+    """The pod as the service reads it."""
+    return PODS.decode_object(orjson.dumps(body))
+
+
+def read_node(body: Json) -> Node:
+    """The node as the service reads it."""
+    return NODES.decode_object(orjson.dumps(body))
+
+
 pod = _decoded(pod_json, PODS)
 node = _decoded(node_json, NODES)
 namespace = _decoded(namespace_json, NAMESPACES)

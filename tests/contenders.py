@@ -12,8 +12,8 @@ import orjson
 
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import DisruptionBudget, Node, Object, Pod
-from extender.wire.objects.kinds import DISRUPTION_BUDGETS, NODES, PODS
-from tests.builders import Json, index_of, matching, node_json, pod_json
+from extender.wire.objects.kinds import DISRUPTION_BUDGETS
+from tests.builders import Json, index_of, matching, node_json, pod_json, read_node, read_pod
 
 CPU = 4000
 SLOTS = 110
@@ -22,7 +22,7 @@ SLOTS = 110
 def stage(name: str = "n1", zone: str = "", *, cpu: int = CPU, pods: int = SLOTS, **fields: Any) -> Node:
     """A node that offers this much."""
     offered = {"cpu": f"{cpu}m", "pods": str(pods)}
-    return NODES.decode_object(orjson.dumps(node_json(name, zone=zone, allocatable=offered, **fields)))
+    return read_node(node_json(name, zone=zone, allocatable=offered, **fields))
 
 
 def contender_json(
@@ -73,7 +73,7 @@ def _port(wanted: int | tuple[str, str, int]) -> Json:
 
 def contender(name: str, **fields: Any) -> Pod:
     """A pod as the service reads it."""
-    return PODS.decode_object(orjson.dumps(contender_json(name, **fields)))
+    return read_pod(contender_json(name, **fields))
 
 
 def budget(

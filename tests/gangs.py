@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import orjson
-
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import Pod
 from extender.model.policies import Moment, Policy
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, ReleaseSpec
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json
+from tests.builders import Json, read_pod
 from tests.contenders import contender_json
 from tests.policies import policy
 
@@ -51,4 +48,4 @@ def gated_json(
 
 def gated(name: str, gang: str = "", **fields: Any) -> Pod:
     """The same, as the service reads it."""
-    return PODS.decode_object(orjson.dumps(gated_json(name, gang, **fields)))
+    return read_pod(gated_json(name, gang, **fields))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-import orjson
 import pytest
 from msgspec.structs import replace
 
@@ -15,8 +14,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.bounded import MOST_DELETED, DeletedPods
 from extender.model.objects import ON_ITS_WAY, Object, Pod
 from extender.rules.interpod_affinity import own_terms
-from extender.wire.objects.kinds import PODS
-from tests.builders import index_of, matching, namespace, node, pod, pod_json, term
+from tests.builders import index_of, matching, namespace, node, pod, pod_json, read_pod, term
 from tests.contenders import cluster, contender, names, stage
 from tests.index.counting import Assume, Counts, Gone, Review, Step, apart, apply, compiled_of, near
 
@@ -149,7 +147,7 @@ def test_what_ends_an_assumption_when_the_watch_says_nothing(
 ) -> None:
     index = assumed(zoned(*[WEB] * reported), WEB, "n1", now=assumed_at)
     if reported:
-        index.upsert(PODS.decode_object(orjson.dumps(FAILED)))
+        index.upsert(read_pod(FAILED))
     limits = AssumptionTimeouts(expiry=expiry, failure_grace=2.0)
     assert index.assumed.review(now, limits, **known) == ended
     assert near(index, NEAR_WEB) == [{} if ended else {"z1": 1}]
@@ -203,7 +201,7 @@ def reported(message: str, reason: str = "SchedulerError") -> Pod:
     body = pod_json("web", app="web")
     condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     body["status"] = {"conditions": [condition]}
-    return PODS.decode_object(orjson.dumps(body))
+    return read_pod(body)
 
 
 class TestFailedBinding:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import orjson
 import pytest
 
 from extender.index import audit as module
@@ -20,7 +19,7 @@ from extender.model.objects import Node, Pod
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
-from extender.wire.objects.kinds import NODES, PODS
+from tests.builders import read_node, read_pod
 
 HOST = "kubernetes.io/hostname"
 SOFT = Taint("busy", effect=PREFER_NO_SCHEDULE)
@@ -36,14 +35,14 @@ SPREAD: dict[str, Any] = {
 
 def pod(name: str, on: str = "", app: str = "web", **spec: Any) -> Pod:
     meta = {"name": name, "uid": name, "namespace": "ns", "labels": {"app": app}}
-    return PODS.decode_object(orjson.dumps({"metadata": meta, "spec": {**spec, **({"nodeName": on} if on else {})}}))
+    return read_pod({"metadata": meta, "spec": {**spec, **({"nodeName": on} if on else {})}})
 
 
 def cluster() -> ClusterIndex:
     """Two nodes; a pod on each that carries a term, another that carries none; asked by terms and by spread."""
     made = ClusterIndex(Settings().rules, counts_of_rules())
     for name in ("n1", "n2"):
-        made.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
+        made.upsert(read_node({"metadata": {"name": name, "labels": {HOST: name}}}))
     made.upsert(pod("apart", "n1", **APART))
     made.upsert(pod("plain", "n1"))
     made.upsert(pod("other", "n2", "other", **APART))
@@ -195,7 +194,7 @@ def test_a_group_with_many_pods_is_counted_in_steps_between_which_it_may_change(
         if (gone := index.pods.get(f"more-{more}")) is not None:
             index.delete(gone)
         moved = {"metadata": {"name": "n2", "labels": {HOST: f"n2-{number}"}}}
-        index.upsert(NODES.decode_object(orjson.dumps(moved)))
+        index.upsert(read_node(moved))
     assert more > 9
 
 
@@ -212,7 +211,7 @@ def test_a_group_is_counted_without_a_look_at_nodes_that_have_none_of_its_pods(
 
     index = cluster()
     for number in range(100):
-        index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": f"x{number}", "labels": {HOST: "x"}}})))
+        index.upsert(read_node({"metadata": {"name": f"x{number}", "labels": {HOST: "x"}}}))
     monkeypatch.setattr(Inclusion, "admitted", noted)
     assert audit(index) == []
     assert looked
@@ -247,7 +246,7 @@ def test_what_nodes_carry_is_added_up_in_steps_and_compared_if_no_node_has_chang
     found = []
     for number, step in enumerate(audit_steps(index)):
         found += step()
-        index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": "n2", "labels": {"step": str(number)}}})))
+        index.upsert(read_node({"metadata": {"name": "n2", "labels": {"step": str(number)}}}))
     assert found == []
 
 

@@ -17,7 +17,8 @@ from extender.model.policies import Policy, PolicyObject
 from extender.model.release import MOST_GATES, RELEASE_GATE, Domain, Gating, GroupKey, GroupSize, Level, own_group
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
-from extender.wire.objects.kinds import NAMESPACES, PODS
+from extender.wire.objects.kinds import NAMESPACES
+from tests.builders import read_pod
 from tests.contenders import cluster, contender, stage
 from tests.gangs import FOREIGN_GATE, gated, gated_json, release_policy
 from tests.policies import policy
@@ -272,7 +273,7 @@ def test_a_recorded_pod_is_charged_to_its_policy_until_it_is_gone_whatever_selec
 
 def test_gating_is_kept_for_gated_and_released_pods_only() -> None:
     def gating(**fields: Any) -> Gating | None:
-        found = PODS.decode_object(orjson.dumps(gated_json("a", "x", **fields)))
+        found = read_pod(gated_json("a", "x", **fields))
         assert isinstance(found, Pod)
         return found.gating
 

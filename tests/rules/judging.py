@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Sized
 from typing import Any
 
-import orjson
-
 from extender.index.cluster import ClusterIndex
 from extender.model.rejections import Code, Reason, Rejection
 from extender.rules import catalog
@@ -20,15 +18,14 @@ from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
 from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json, asking
+from tests.builders import Json, asking, read_pod
 from tests.contenders import contender_json
 from tests.fakes import FakeClock, FakeWriter, until
 
 
 def prepared(index: ClusterIndex, asked: Json) -> PreparedFilters:
     """The filters of every rule that is active for the pod."""
-    pod = PODS.decode_object(orjson.dumps(asked))
+    pod = read_pod(asked)
     return catalog.prepare_filters(pod, index.view.compiled(pod.signature), index.view, IndexFrame())
 
 
@@ -73,7 +70,7 @@ def parts(index: ClusterIndex, asked: Json, node: str) -> Rejection | None:
 
 def scored(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[PreparedScore]:
     """What each rule that has something to add gives these nodes, or all nodes."""
-    compiled = index.view.compiled(PODS.decode_object(orjson.dumps(asked)).signature)
+    compiled = index.view.compiled(read_pod(asked).signature)
     nodes = [index.view.known[name] for name in names or sorted(index.view.known)]
     rules = Rules(inter_pod_affinity=InterPodAffinitySettings(hard_pod_affinity_weight=hard_weight))
     return catalog.prepare_scores(compiled, index.view, IndexFrame(), nodes, rules)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 import pytest
 
 from extender.cli.explain import report
@@ -19,8 +18,7 @@ from extender.rules.frames import ChangedNodeFrame
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.filter import FilterVerb
-from extender.wire.objects import kinds
-from tests.builders import Json, asking, index_of, node_json, pod_json, settings, spread, taint
+from tests.builders import Json, asking, index_of, node_json, pod_json, read_node, read_pod, settings, spread, taint
 from tests.explaining import explained
 from tests.index.counting import Calls
 from tests.policies import policy
@@ -54,18 +52,18 @@ class Zones:
 
     def node(self, zone: str, *taints: Json, name: str = "", cpu: str = "8", **more: Any) -> None:
         body = node_json(name or f"n{zone}", zone=zone, taints=taints, allocatable={"cpu": cpu, "pods": "99"}, **more)
-        self.index.upsert(kinds.NODES.decode_object(orjson.dumps(body)))
+        self.index.upsert(read_node(body))
 
     def pod(self, name: str, zone: str) -> None:
         body = pod_json(name, on=f"n{zone}", app="web", requests={"cpu": "1"})
-        self.index.upsert(kinds.PODS.decode_object(orjson.dumps(body)))
+        self.index.upsert(read_pod(body))
 
     def passed(self, body: Json = WEB, *, nodes: list[Json] | None = None) -> list[str]:
         args = asking(body, *sorted(self.index.view.known)) if nodes is None else asking(body, nodes=nodes)
         return sorted(self.verb.decide(args, 0).result.passed)
 
     def texts(self, body: Json = WEB) -> str:
-        found = explained(self.index, kinds.PODS.decode_object(orjson.dumps(body)), ENABLED)
+        found = explained(self.index, read_pod(body), ENABLED)
         return "\n".join(report(found))
 
 
@@ -119,9 +117,9 @@ def test_what_does_not_make_a_zone_unavailable(keep: Callable[[Zones], object]) 
 def test_a_node_that_is_not_ready_takes_no_pods_from_the_time_of_its_condition() -> None:
     condition = {"type": "Ready", "status": "Unknown", "lastTransitionTime": EARLIER}
     body = {"metadata": {"name": "n"}, "status": {"conditions": [condition]}}
-    assert kinds.NODES.decode_object(orjson.dumps(body)).unavailable_at == NOON - 12 * 3600
+    assert read_node(body).unavailable_at == NOON - 12 * 3600
     body["spec"] = {"taints": [LOST | {"timeAdded": "2026-11-25T23:00:00Z"}]}
-    assert kinds.NODES.decode_object(orjson.dumps(body)).unavailable_at == NOON - 13 * 3600
+    assert read_node(body).unavailable_at == NOON - 13 * 3600
 
 
 def test_after_a_restart_the_times_of_taints_count() -> None:
@@ -251,10 +249,8 @@ def test_a_node_that_would_leave_an_excluded_zone_empty_does_not_make_min_domain
     zones.index.upsert(TopologyDomains("zones", ZONE, (), (ExcludedDomain("c"),)))
     zones.domains.step(NOON)
     view = zones.index.view
-    pod = effective_pod(
-        kinds.PODS.decode_object(orjson.dumps(pod_json(app="web", spreads=[ASKS_THREE]))), view, ENABLED
-    )
-    moved = kinds.NODES.decode_object(orjson.dumps(node_json("nc", zone="b")))
+    pod = effective_pod(read_pod(pod_json(app="web", spreads=[ASKS_THREE])), view, ENABLED)
+    moved = read_node(node_json("nc", zone="b"))
     frame = ChangedNodeFrame(view.known["nc"], moved, view)
     assert catalog.prepare_beside_fit(pod, view.compiled(pod.signature), view, frame).reason(0) is None
 
@@ -274,7 +270,7 @@ def test_a_full_zone_is_left_out_for_the_pod_that_does_not_fit_and_no_longer_onc
     assert zones.passed() == ["na", "nb", "nc"]
     small = pod_json(app="web", spreads=[spread("zone", app="web")])
     assert zones.passed(small) == ["nc"], "it needs nothing that zone c lacks"
-    zones.index.delete(kinds.PODS.decode_object(orjson.dumps(pod_json("web-c-0", on="nc", app="web"))))
+    zones.index.delete(read_pod(pod_json("web-c-0", on="nc", app="web")))
     assert zones.passed() == ["nc"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 
 from extender.index.audit import audit
@@ -17,8 +16,7 @@ from extender.rules.catalog import counts_of_rules
 from extender.rules.frames import IndexFrame
 from extender.settings.rules import Rules
 from extender.verbs.preempt import decide_preemption
-from extender.wire.objects.kinds import PODS
-from tests.builders import asking, node, node_json, preempting, resizing, settings
+from tests.builders import asking, node, node_json, preempting, read_pod, resizing, settings
 from tests.contenders import CPU, contender, contender_json, stage
 from tests.index.counting import Calls
 from tests.rules.judging import Asker
@@ -194,7 +192,7 @@ def test_a_resize_in_place_counts_as_the_scheduler_counts_it(
 ) -> None:
     body = contender_json("a", cpu=CPU, on="n0")
     status = {"allocated": {"cpu": f"{allocated}m"}, "actual": {"cpu": f"{actual}m"}}
-    scene = Scene(PODS.decode_object(orjson.dumps(resizing(body, **status, pending=pending))))
+    scene = Scene(read_pod(resizing(body, **status, pending=pending)))
     assert scene.passed("b", "n0", cpu=free) == ["n0"]
     assert scene.passed("b", "n0", cpu=free + 1) == []
     assert audit(scene.index) == []
@@ -204,12 +202,12 @@ def test_room_that_a_resize_gives_back_is_free_once_the_container_has_less() -> 
     """The spec wants less at once. A rejection from before ends as well."""
     body = contender_json("a", cpu=CPU, on="n0")
     less, more = {"cpu": f"{HALF}m"}, {"cpu": f"{CPU}m"}
-    scene = Scene(PODS.decode_object(orjson.dumps(resizing(body, allocated=more, actual=more))))
+    scene = Scene(read_pod(resizing(body, allocated=more, actual=more)))
     found = []
     body["spec"]["containers"][0]["resources"]["requests"] = less
     for allocated, actual in ((more, more), (less, more), (less, less)):
         shown = resizing(body, allocated=allocated, actual=actual)
-        scene.index.upsert(PODS.decode_object(orjson.dumps(shown)))
+        scene.index.upsert(read_pod(shown))
         found.append(scene.passed("b", "n0"))
     assert found == [[], [], ["n0"]]
     assert audit(scene.index) == []

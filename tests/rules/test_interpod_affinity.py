@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
@@ -15,8 +14,7 @@ from extender.model.rejections import Reason, Rejection
 from extender.rules.catalog import other_nodes
 from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import InterPodAffinity
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, settings, term, weighted
+from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, read_pod, settings, term, weighted
 from tests.explaining import finished
 from tests.index.counting import Gone, Step, apply
 from tests.rules.judging import against_all, normalized, parts, passing, raw, rejections
@@ -74,7 +72,7 @@ class TestOtherNodes:
         self, objects: list[Object], fields: dict[str, Any], expected: set[str]
     ) -> None:
         index = cluster(*objects)
-        compiled = index.view.compiled(PODS.decode_object(orjson.dumps(pod_json(**fields))).signature)
+        compiled = index.view.compiled(read_pod(pod_json(**fields)).signature)
         found = other_nodes(compiled, index.view.known["n1"])
         assert {index.view.node_names[number] for number in found} == expected
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
@@ -15,8 +14,7 @@ from extender.model.rejections import Reason, Rejection
 from extender.rules.catalog import NODE_FIT
 from extender.rules.frames import IndexFrame
 from extender.rules.free_resources import NodeTrial
-from extender.wire.objects.kinds import PODS
-from tests.builders import taint
+from tests.builders import read_pod, taint
 from tests.contenders import CPU, cluster, contender, contender_json, stage
 from tests.index.counting import Assume, Gone, apply
 
@@ -165,4 +163,4 @@ def test_its_version_grows_with_every_pod_placed_or_nominated_and_its_key_tells_
 def test_needs_that_the_index_does_not_hold_are_unseen(spec: dict[str, Any], *, expected: bool) -> None:
     body = contender_json("b")
     body["spec"] |= spec
-    assert PODS.decode_object(orjson.dumps(body)).has_unseen_needs is expected
+    assert read_pod(body).has_unseen_needs is expected

@@ -17,10 +17,9 @@ from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.release.choice import Rest, propose
 from extender.verbs.release.progress import release_patch
-from tests.builders import PREFERRED, Json, asking, settings
+from tests.builders import PREFERRED, Json, asking, read_pod, settings
 from tests.contenders import cluster, stage
 from tests.gangs import gated_json
-from tests.verbs.preferring import decoded
 
 POLICY = "ClusterPodSchedulingPolicy/gangs"
 
@@ -45,7 +44,7 @@ class Board:
         found = {}
         for body in bodies:
             released = apply_patch(body, release_patch(body, decision), STRATEGIC)
-            self.index.upsert(decoded(released))
+            self.index.upsert(read_pod(released))
             found[body["metadata"]["name"]] = self._schedule(released)
         return found
 
@@ -59,7 +58,7 @@ class Board:
 
     def propose(self, group: str, bodies: Sequence[Json], spec: ReleaseSpec) -> Proposal:
         """What is proposed for a group of these pods, which fit."""
-        pods = [decoded(body) for body in bodies]
+        pods = [read_pod(body) for body in bodies]
         for pod in pods:
             self.index.upsert(pod)
         found = propose(Rest(GroupKey("default", POLICY, group), spec, pods), self.index.view, self.settings)
@@ -79,12 +78,12 @@ class Board:
         return [slot.node for slot in found]
 
     def _schedule(self, body: Json) -> str:
-        pod, view = decoded(body), self.index.view
+        pod, view = read_pod(body), self.index.view
         names = [name for name in sorted(view.known) if self._fits(pod, name)]
         passed = self.answers[pod.name] = list(self.verb.decide(asking(body, *names), 0).result.passed)
         self.index.assume(pod, passed, 0.0)
         chosen = self._best(pod, body, passed)
-        self.index.upsert(decoded({**body, "spec": {**body["spec"], "nodeName": chosen}}))
+        self.index.upsert(read_pod({**body, "spec": {**body["spec"], "nodeName": chosen}}))
         return chosen
 
     def _node(self, name: str) -> Node:

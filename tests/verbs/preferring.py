@@ -1,16 +1,8 @@
-"""Groups of pods that prefer nodes."""
+"""Preferences of pods for nodes."""
 
 from __future__ import annotations
 
-import orjson
-
-from extender.model.objects import Pod
-from extender.wire.objects.kinds import PODS
 from tests.builders import Json
-
-
-def decoded(body: Json) -> Pod:
-    return PODS.decode_object(orjson.dumps(body))
 
 
 def prefers(key: str, *values: str, weight: int = 50) -> list[Json]:

@@ -21,8 +21,7 @@ from extender.tasks.rejected_pods import dependency_version, is_unchanged
 from extender.verbs.effective_pod import MISSED, effective_pod
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.select_host import find_node_elsewhere
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json, asking
+from tests.builders import Json, asking, read_pod
 from tests.contenders import contender, contender_json, stage
 from tests.policies import PREFERRED, REQUIRED, expression, node_term, policy, requiring
 from tests.verbs.admit.reviewing import ask, verb
@@ -205,7 +204,7 @@ def test_the_example_prefers_a_zone_without_replicas_to_one_with_a_few_of_many()
             asker.index.upsert(stage(f"n{zone}", labels={ZONE: zone, HOSTNAME: f"n{zone}"}))
             for replica in range((20, 1, 0)[number]):
                 body = contender_json(f"{zone}-{replica}", on=f"n{zone}", labels={"example.com/tier": "frontend"})
-                asker.index.upsert(PODS.decode_object(orjson.dumps(body)))
+                asker.index.upsert(read_pod(body))
         args = asking(contender_json("asking", labels={"example.com/tier": "frontend"}), *NODES)
         found.append(prioritize_nodes(args, asker.index.view, asker.settings))
     assert found == [{"na": 0, "nb": 186, "nc": 200}, {"na": 0, "nb": 46, "nc": 200}]

@@ -9,7 +9,6 @@ import asyncio
 import copy
 from typing import Any
 
-import orjson
 import pytest
 
 from extender.model.objects import Namespace, Node, Pod
@@ -24,9 +23,8 @@ from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs
-from extender.wire.objects.kinds import PODS
 from extender.wire.policies.policies_v1 import PolicyError
-from tests.builders import Json, asking, node_json, preempting, term
+from tests.builders import Json, asking, node_json, preempting, read_pod, term
 from tests.contenders import contender, contender_json
 from tests.fakes import FakeClock, FakeWriter, until
 from tests.index.counting import drop_all
@@ -97,7 +95,7 @@ def test_a_rejection_is_unresolvable_and_names_the_policy() -> None:
     assert result.unresolvable == dict.fromkeys(NODES, "node(s) didn't match scheduling policy")
     assert not result.failed
     view = asker.index.view
-    held = effective_pod(PODS.decode_object(orjson.dumps(contender_json("asking"))), view, asker.settings)
+    held = effective_pod(read_pod(contender_json("asking")), view, asker.settings)
     filters = catalog.prepare_filters(held, view.compiled(held.signature), view, IndexFrame())
     found = filters.verdict(0)
     assert found is not None
@@ -410,11 +408,11 @@ def test_what_policies_add_does_not_count_in_the_budget_of_the_pods_namespace() 
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term("host", app="other")]}}
     asker = Asker(policy("apart", affinity=apart))
     body = contender_json("asking", apart=[term("zone", app="own")])
-    asker.index.upsert(PODS.decode_object(orjson.dumps(body)))
+    asker.index.upsert(read_pod(body))
     assert asker.passed(body)
     use = asker.index.namespace_budgets.by_namespace["default"]
     assert use.amounts[:2] == (1, 1)
-    asker.index.delete(gone := PODS.decode_object(orjson.dumps(body)))
+    asker.index.delete(gone := read_pod(body))
     assert dict(asker.index.namespace_budgets.by_namespace) == {}
     asker.index.upsert(gone)  # its constraints may still be compiled
     assert asker.passed(body)

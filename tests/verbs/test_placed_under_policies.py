@@ -6,7 +6,6 @@ import copy
 from functools import partial
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
@@ -15,14 +14,13 @@ from hypothesis import strategies as st
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import HOSTNAME
-from extender.model.objects import Namespace, Node, Pod
+from extender.model.objects import Namespace, Node
 from extender.model.policies import Policy, PolicyObject
 from extender.model.rejections import Reason
 from extender.verbs.effective_pod import policy_terms
 from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json, asking, index_of, node, pod_json, settings
+from tests.builders import Json, asking, index_of, node, pod_json, read_pod, settings
 from tests.contenders import contender, contender_json, stage
 from tests.policies import PREFERRED, REQUIRED, policy
 from tests.verbs.admit.reviewing import ask, verb
@@ -202,11 +200,11 @@ def test_counts_are_those_of_pods_that_were_injected(steps: list[Any]) -> None:
             _, number, app, host = step
             old = pods.pop(number, None)
             if old is not None:
-                index.delete(_decoded(old))
+                index.delete(read_pod(old))
             pods[number] = pod_json(f"p{number}", on=f"n{host}", app=app)
-            index.upsert(_decoded(pods[number]))
+            index.upsert(read_pod(pods[number]))
         elif step[0] == "gone" and step[1] in pods:
-            index.delete(_decoded(pods.pop(step[1])))
+            index.delete(read_pod(pods.pop(step[1])))
         elif step[0] == "policy":
             if current is not None:
                 index.delete(PolicyObject(current))
@@ -218,13 +216,9 @@ def test_counts_are_those_of_pods_that_were_injected(steps: list[Any]) -> None:
         elif step[0] == "ask":
             body = pod_json("asking", app=step[1], labels={"placement.extender.dev/exempt": "true"})
             others = pods.values() if current is None else [_injected(each, current) for each in pods.values()]
-            carried = index_of(*HOSTS, *map(_decoded, others), rules=SETTINGS.rules)
+            carried = index_of(*HOSTS, *map(read_pod, others), rules=SETTINGS.rules)
             assert _passed(index, body) == _passed(carried, body)
     assert audit(index) == []
-
-
-def _decoded(body: Json) -> Pod:
-    return PODS.decode_object(orjson.dumps(body))
 
 
 def _injected(body: Json, found: Policy) -> Json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
@@ -14,7 +13,6 @@ from extender.rules.catalog import PreparedFilters
 from extender.settings.configuration import Settings
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.select_host import TRIED, find_node_elsewhere
-from extender.wire.objects.kinds import PODS
 from tests.builders import (
     Json,
     asking,
@@ -24,6 +22,7 @@ from tests.builders import (
     node_json,
     pod,
     pod_json,
+    read_pod,
     settings,
     spread,
     taint,
@@ -245,7 +244,7 @@ def test_nodes_that_a_request_brings_along_are_compared_by_what_they_offer_thems
 
 def found(index: ClusterIndex, asked: Json, seed: int = 0) -> tuple[str, bool]:
     """The node, and whether any passes our rules."""
-    return find_node_elsewhere(PODS.decode_object(orjson.dumps(asked)), index.view, Settings(), seed)
+    return find_node_elsewhere(read_pod(asked), index.view, Settings(), seed)
 
 
 def test_equally_good_nodes_take_turns_so_that_pods_rejected_together_do_not_all_go_to_one() -> None:

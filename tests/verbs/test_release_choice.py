@@ -9,7 +9,6 @@ from itertools import count
 from types import FrameType
 from typing import Any, TypeVar, cast
 
-import orjson
 import pytest
 
 from extender.index.audit import audit
@@ -31,8 +30,7 @@ from extender.verbs.release import choice
 from extender.verbs.release.choice import Rest, propose, propose_in_steps
 from extender.verbs.slots import placing
 from extender.verbs.slots.placing import Trials, kinds_of
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json, settings, spread, taint, term
+from tests.builders import Json, read_pod, settings, spread, taint, term
 from tests.contenders import cluster, contender, stage
 from tests.gangs import gated, gated_json
 from tests.index.counting import Assume, Review, Step, apply
@@ -270,7 +268,7 @@ def test_pods_follow_their_siblings_into_the_set(node: str) -> None:
     required = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a", "b"]}]}]}
     body = gated_json("s", "x", released="x", on=node)
     body["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    sibling = PODS.decode_object(orjson.dumps(body))
+    sibling = read_pod(body)
     index = cluster(*THREE_ZONES, sibling)
     found = decide(index, gang(2), siblings=[sibling], strategy=Strategy.IN_ORDER, domains=(FAR, NEAR))
     assert found.levels == (Level(ZONE, "b", ("b", "a")),)
@@ -299,7 +297,7 @@ def test_what_a_pod_requests_is_what_the_scheduler_counts(spec: dict[str, Any], 
     bodies = [gated_json(f"p{number}", "x", cpu=1000) for number in range(2)]
     for body in bodies:
         body["spec"] |= spec
-    pods = [PODS.decode_object(orjson.dumps(body)) for body in bodies]
+    pods = [read_pod(body) for body in bodies]
     index = cluster(host("a1", "a", 2 * cpu - 1), host("b1", "b", cpu), host("b2", "b", cpu))
     found = decide(index, pods)
     assert (domain(found), on_nodes(found)) == ("b", {"b1": 1, "b2": 1})

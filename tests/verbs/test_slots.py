@@ -12,9 +12,9 @@ from extender.model.objects import Node
 from extender.model.release import GroupKey, Slot
 from extender.verbs.filter import FilterVerb
 from extender.verbs.slots import exchange
-from tests.builders import PREFERRED, Json, asking, settings, spread, term
+from tests.builders import PREFERRED, Json, asking, read_pod, settings, spread, term
 from tests.contenders import cluster, contender_json, stage
-from tests.verbs.preferring import decoded, prefers
+from tests.verbs.preferring import prefers
 
 KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
 BOTH_PLACEMENTS = pytest.mark.parametrize("placement", ["decisive", "cooperative"])
@@ -34,7 +34,7 @@ def member(name: str, preferred: str = "", **fields: Any) -> Json:
 def answered(placement: str, nodes: list[Node], slots: Mapping[str, str], preferred: str, **fields: Any) -> list[str]:
     """The answer for the first pod of a group, all of which have slots and prefer a node."""
     bodies = [member(name, preferred, **fields) for name in slots]
-    index = cluster(*nodes, *map(decoded, bodies))
+    index = cluster(*nodes, *map(read_pod, bodies))
     index.reserved.reserve(KEY, [Slot(f"uid-{name}", node) for name, node in slots.items()], until=60.0)
     verb = FilterVerb(index.view, settings(placement=placement))
     return list(verb.decide(asking(bodies[0], *sorted(index.view.known)), 0).result.passed)
@@ -73,7 +73,7 @@ def test_a_pod_goes_to_the_node_that_it_prefers_where_its_siblings_still_fit(
 def test_a_pod_without_room_for_its_siblings_elsewhere_is_answered_its_slot() -> None:
     """The pods of the group are unequal: the large one has room on n1 alone, which the pod prefers."""
     bodies = [member("a", "n1", apart=APART), contender_json("b", cpu=3000, gang="x", apart=APART)]
-    index = cluster(host("n0", 1), host("n1", 4), *map(decoded, bodies))
+    index = cluster(host("n0", 1), host("n1", 4), *map(read_pod, bodies))
     index.reserved.reserve(KEY, [Slot("uid-a", "n0"), Slot("uid-b", "n1")], until=60.0)
     verb = FilterVerb(index.view, settings(placement="decisive"))
     assert list(verb.decide(asking(bodies[0], "n0", "n1"), 0).result.passed) == ["n0"]
@@ -93,7 +93,7 @@ def test_trials_end_with_their_time(placement: str, monkeypatch: pytest.MonkeyPa
 def test_where_the_slot_does_not_pass_any_more_other_nodes_are_answered() -> None:
     nodes = [host(f"n{number}", 1, "r1") for number in range(4)]
     bodies = [member(name, apart=APART) for name in "ab"]
-    index = cluster(*nodes, *map(decoded, bodies), decoded(contender_json("x", on="n0", gang="x")))
+    index = cluster(*nodes, *map(read_pod, bodies), read_pod(contender_json("x", on="n0", gang="x")))
     index.reserved.reserve(KEY, [Slot("uid-a", "n0"), Slot("uid-b", "n1")], until=60.0)
     verb = FilterVerb(index.view, settings(placement="cooperative"))
     assert list(verb.decide(asking(bodies[0], "n0", "n1", "n2"), 0).result.passed) == ["n1", "n2"]

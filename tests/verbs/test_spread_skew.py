@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 
 from extender.index.cluster import ClusterIndex
@@ -14,8 +13,7 @@ from extender.model.policies import Policy, PolicyObject
 from extender.verbs import spread_skew
 from extender.verbs.effective_pod import enforced_directives
 from extender.verbs.spread_skew import SkewFigures, skew_figures
-from extender.wire.objects import kinds
-from tests.builders import Json, index_of, node, pod_json, settings, spread
+from tests.builders import Json, index_of, node, pod_json, read_pod, settings, spread
 from tests.policies import policy
 
 ENABLED = settings(policies={"enabled": True})
@@ -35,7 +33,7 @@ def put(
     if owner is not None:
         labels |= {"set": owner[1], "pod-template-hash": owner[1].removeprefix("web-")}
     body = pod_json(name, on=f"n{zone}", namespace=namespace, labels=labels, app="web", spreads=[hard], owner=owner)
-    index.upsert(kinds.PODS.decode_object(orjson.dumps(body)))
+    index.upsert(read_pod(body))
 
 
 def cluster(*policies: Policy) -> ClusterIndex:
@@ -50,7 +48,7 @@ def test_pods_that_terminate_make_no_workload() -> None:
     index = cluster(policy(**DIRECTED))
     body = pod_json("going", on="na", app="web", spreads=[spread("zone", app="web")], owner=("ReplicaSet", "web-old"))
     body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    index.upsert(kinds.PODS.decode_object(orjson.dumps(body)))
+    index.upsert(read_pod(body))
     assert sum(figures(index).workloads.values()) == 0
 
 

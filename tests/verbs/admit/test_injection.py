@@ -11,8 +11,7 @@ import pytest
 
 from extender.model.policies import INJECTED_ANNOTATION
 from extender.settings.policies import Policies
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json
+from tests.builders import Json, read_pod
 from tests.policies import PREFERRED, REQUIRED, expression, kupid_policy, node_term, policy, requiring
 from tests.verbs.admit.directives import (
     DEFAULTED,
@@ -142,7 +141,7 @@ def record_of(obj: Json) -> Any:
 
 def matches(spec: Json, **labels: str) -> bool:
     """Whether the node affinity of a pod with this spec matches a node with these labels."""
-    read = PODS.decode_object(orjson.dumps({"metadata": {"name": "p", "uid": "u"}, "spec": spec}))
+    read = read_pod({"metadata": {"name": "p", "uid": "u"}, "spec": spec})
     return read.signature.node_affinity.matches("n", labels)
 
 

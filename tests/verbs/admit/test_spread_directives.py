@@ -19,8 +19,7 @@ from extender.settings.limits import ConstraintLimits
 from extender.settings.policies import Policies
 from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
-from extender.wire.objects import kinds
-from tests.builders import Json, index_of, settings
+from tests.builders import Json, index_of, read_pod, settings
 from tests.policies import policy
 from tests.verbs.admit.reviewing import KnownNamespaces, ask, pod, verb, workload
 
@@ -46,13 +45,9 @@ def keys_of(body: Json) -> list[Any]:
     return [each.get("matchLabelKeys") for each in body["spec"]["topologySpreadConstraints"]]
 
 
-def decoded(body: Json) -> Pod:
-    return kinds.PODS.decode_object(orjson.dumps(body))
-
-
 def held(body: Json, *policies: Policy) -> Pod:
     """The effective pod of one that admission missed, or that it has completed."""
-    return effective_pod(decoded(body), index_of(*map(PolicyObject, policies)).view, ENABLED)
+    return effective_pod(read_pod(body), index_of(*map(PolicyObject, policies)).view, ENABLED)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +131,7 @@ def test_filter_counts_only_the_revision_for_a_pod_that_admission_missed() -> No
     escaped = replica(constraint(), constraint(when="ScheduleAnyway"))
     injected = ask(verb(policy(**COMPLETING)), copy.deepcopy(escaped)).obj
     missed = held(escaped, policy(**COMPLETING))
-    assert missed.signature.spread == decoded(injected).signature.spread
+    assert missed.signature.spread == read_pod(injected).signature.spread
     assert missed.signature.enforced is not None
     assert held(injected, policy(**COMPLETING)).signature.enforced is None
 
@@ -144,7 +139,7 @@ def test_filter_counts_only_the_revision_for_a_pod_that_admission_missed() -> No
 @pytest.mark.parametrize(("mode", "result"), [("Enforce", "missed"), ("Audit", "audited")])
 def test_a_pod_that_admission_missed_is_counted(mode: str, result: str) -> None:
     view = index_of(PolicyObject(policy(mode=mode, **COMPLETING))).view
-    escaped, counts = decoded(replica(constraint())), PolicyCounts.new()
+    escaped, counts = read_pod(replica(constraint())), PolicyCounts.new()
     found = effective_pod(escaped, view, ENABLED)
     counts.record(escaped, view)
     assert counts.counts["ClusterPodSchedulingPolicy", result] == 1
