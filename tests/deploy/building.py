@@ -63,8 +63,39 @@ def _with_components(components: tuple[str, ...], name: str) -> str:
         return _built(file.parent)
 
 
+def kustomized(**parts: list[str]) -> list[Json]:
+    """The documents of a kustomization beside deploy/, with resources and components from there."""
+    with TemporaryDirectory() as folder:
+        shutil.copytree(DEPLOY, Path(folder) / "deploy")
+        (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(parts), "utf-8")
+        return built(Path(folder))
+
+
 def of_kind(documents: list[Json], *kinds: str) -> list[Json]:
     return [document for document in documents if document["kind"] in kinds]
+
+
+def named(documents: list[Json], kind: str, name: str) -> Json:
+    """The one document of this kind and name."""
+    (found,) = [document for document in of_kind(documents, kind) if document["metadata"]["name"] == name]
+    return found
+
+
+def pod_of(documents: list[Json]) -> Json:
+    """The pod template of the overlay's Deployment."""
+    (deployment,) = of_kind(documents, "Deployment")
+    template: Json = deployment["spec"]["template"]
+    return template
+
+
+def extender_of(documents: list[Json]) -> Json:
+    """The container of the extender in the overlay's Deployment."""
+    (found,) = [one for one in pod_of(documents)["spec"]["containers"] if one["name"] == "extender"]
+    return dict(found)
+
+
+def images_of(documents: list[Json]) -> set[str]:
+    return {container["image"] for template in templates(documents) for container in template["spec"]["containers"]}
 
 
 def templates(documents: list[Json]) -> list[Json]:

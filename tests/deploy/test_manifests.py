@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,13 @@ from tests.deploy.building import (
     Json,
     SchemaError,
     built,
+    extender_of,
+    kustomized,
     load,
     of_kind,
     overlay,
     overlay_with,
+    pod_of,
     rules,
     templates,
     validate,
@@ -37,18 +39,6 @@ from tests.deploy.reading import FOREIGN, POLICY_RESOURCES, declared_calls, trus
 SIDECAR_PATCH = DEPLOY / "overlays" / "sidecar" / "patches" / "kube-scheduler0+strategic.yaml"
 EACH = pytest.mark.parametrize("name", OVERLAYS)
 EACH_DEPLOYED = pytest.mark.parametrize("name", DEPLOYED)
-
-
-def pod_of(documents: list[Json]) -> Json:
-    """The pod template of the overlay's Deployment."""
-    (deployment,) = of_kind(documents, "Deployment")
-    template: Json = deployment["spec"]["template"]
-    return template
-
-
-def containers(template: Json) -> list[Json]:
-    found: list[Json] = template["spec"]["containers"]
-    return found
 
 
 @EACH
@@ -135,17 +125,11 @@ def granted_calls(documents: list[Json]) -> set[tuple[str, str, str]]:
     return {rule for rule in rules(documents, "ClusterRole", "Role") if rule[2] not in {"list", "watch"}}
 
 
-def test_the_base_grants_every_declared_call_but_those_of_components_and_the_bind_component_adds_bind(
-    tmp_path: Path,
-) -> None:
+def test_the_base_grants_every_declared_call_but_those_of_components_and_the_bind_component_adds_bind() -> None:
     declared = declared_calls() - declared_calls(POLICY_RESOURCES)
     bind = ("", "pods/binding", "create")
-    shutil.copytree(DEPLOY, tmp_path / "deploy")
-    with_bind = tmp_path / "deploy" / "with-bind"
-    with_bind.mkdir()
-    (with_bind / "kustomization.yaml").write_text("resources: [../base]\ncomponents: [../bind]\n", "utf-8")
     assert granted_calls(built(DEPLOY / "base")) == declared - {bind}
-    assert granted_calls(built(with_bind)) == declared
+    assert granted_calls(kustomized(resources=["deploy/base"], components=["deploy/bind"])) == declared
 
 
 def test_the_admission_policy_names_every_declared_write_to_a_pod() -> None:
@@ -188,7 +172,7 @@ def test_pods_run_without_root_and_with_nothing_to_write_to(name: str) -> None:
         spec = template["spec"]["securityContext"]
         assert (spec["runAsNonRoot"], spec["seccompProfile"]["type"]) == (True, "RuntimeDefault")
         assert spec["runAsUser"] > 1000
-        for container in containers(template):
+        for container in template["spec"]["containers"]:
             closed = container["securityContext"]
             assert (closed["readOnlyRootFilesystem"], closed["allowPrivilegeEscalation"]) == (True, False)
             assert closed["capabilities"] == {"drop": ["ALL"]}
@@ -196,7 +180,7 @@ def test_pods_run_without_root_and_with_nothing_to_write_to(name: str) -> None:
 
 @EACH_DEPLOYED
 def test_containers_have_a_tag_probes_and_requests(name: str) -> None:
-    for container in (one for template in templates(overlay(name)) for one in containers(template)):
+    for container in (one for template in templates(overlay(name)) for one in template["spec"]["containers"]):
         assert re.fullmatch(r".+:v?\d+\.\d+\.\d+", container["image"])
         assert {"livenessProbe", "readinessProbe"} <= set(container)
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
@@ -207,7 +191,7 @@ def test_containers_have_a_tag_probes_and_requests(name: str) -> None:
 @EACH_DEPLOYED
 def test_probes_ask_where_and_how_the_extender_answers(name: str) -> None:
     settings = settings_of("service" if name == "service-cert-manager" else name)
-    (extender,) = [one for one in containers(pod_of(overlay(name))) if one["name"] == "extender"]
+    extender = extender_of(overlay(name))
     assert extender["ports"] == [{"name": "extender", "containerPort": settings.server.bind_address.port}]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         wanted = "HTTPS" if settings.server.tls.cert_file else "HTTP"
@@ -236,7 +220,7 @@ def test_mounted_configuration_and_secrets_exist(name: str) -> None:
     applied = {one["metadata"]["name"] for one in of_kind(documents, "Secret")}
     assert secrets - applied <= (made or secrets_by_hand()), "else README.md says how `extender certs` makes it"
     for template in templates(documents):
-        mounted = {mount["name"] for one in containers(template) for mount in one["volumeMounts"]}
+        mounted = {mount["name"] for one in template["spec"]["containers"] for mount in one["volumeMounts"]}
         assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}
 
 
@@ -279,7 +263,7 @@ def test_replicas_behind_a_service_take_turns_and_may_write_their_lease_and_wher
     assert "selector" not in service["spec"], "the leader publishes itself"
     (port,) = service["spec"]["ports"]
     assert (port["name"], port["targetPort"]) == (LEADER_PORT, settings_of(name).server.bind_address.port)
-    variables = {each["name"] for each in containers(deployment["spec"]["template"])[0]["env"]}
+    variables = {each["name"] for each in extender_of(documents)["env"]}
     assert variables == {"POD_NAME", "POD_UID", "POD_IP"}
     needed = {(each.group, each.resource, each.verb) for each in needed_permissions(settings_in(name, "ours"))}
     granted = set(rules(documents, "Role"))
@@ -307,17 +291,13 @@ def test_no_extender_is_needed_to_place_the_extender() -> None:
 
 
 @pytest.mark.parametrize("name", ["second-scheduler", "service", "service-cert-manager"])
-def test_prometheus_scrapes_the_port_of_the_pods_as_they_speak(name: str, tmp_path: Path) -> None:
-    shutil.copytree(DEPLOY, tmp_path / "deploy")
-    folder = tmp_path / "deploy" / "overlays" / "monitored"
-    folder.mkdir()
-    parts = {"resources": [f"../{name}"], "components": ["../../monitoring"]}
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(parts), "utf-8")
-    (monitor,) = of_kind(built(folder), "PodMonitor")
+def test_prometheus_scrapes_the_port_of_the_pods_as_they_speak(name: str) -> None:
+    documents = kustomized(resources=[f"deploy/overlays/{name}"], components=["deploy/monitoring"])
+    (monitor,) = of_kind(documents, "PodMonitor")
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     template = pod_of(overlay(name))
     assert monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
-    (extender,) = [one for one in containers(template) if one["name"] == "extender"]
+    (extender,) = [one for one in template["spec"]["containers"] if one["name"] == "extender"]
     assert endpoint["port"] == extender["ports"][0]["name"]
     assert endpoint["scheme"] == extender["livenessProbe"]["httpGet"].get("scheme", "HTTP").lower()
     secrets = {one["spec"]["secretName"] for one in of_kind(overlay(name), "Certificate")}
@@ -428,7 +408,7 @@ def test_what_listens_beyond_loopback_knows_its_clients_and_their_roles(name: st
 @EACH_DEPLOYED
 def test_every_tls_file_of_the_configuration_is_mounted_and_not_for_all(name: str) -> None:
     spec = pod_of(overlay(name))["spec"]
-    (extender,) = [one for one in spec["containers"] if one["name"] == "extender"]
+    extender = extender_of(overlay(name))
     secrets = {volume["name"]: volume["secret"] for volume in spec["volumes"] if "secret" in volume}
     mounted = {one["mountPath"] for one in extender["volumeMounts"] if one["name"] in secrets}
     tls = settings_of(name.removesuffix("-cert-manager")).server.tls

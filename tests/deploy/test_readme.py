@@ -15,7 +15,7 @@ import yaml
 from deploy.release.image import version
 from deploy.release.manifests import write_manifests
 from extender.settings.configuration import Settings, parse_settings
-from tests.deploy.building import DEPLOY, DEPLOYED, ROOT, built, load, load_all, of_kind, templates
+from tests.deploy.building import DEPLOY, DEPLOYED, ROOT, built, images_of, load, load_all, of_kind
 from tests.deploy.reading import README, blocks, section
 from tests.programs import tool
 
@@ -44,8 +44,7 @@ def test_the_manifests_of_a_release_get_your_registry(tmp_path: Path, monkeypatc
     monkeypatch.setenv("REGISTRY", "registry.example")
     follow(blocks("The image")[2], tmp_path, stand_in(tmp_path / "bin"))
     for name in DEPLOYED:
-        documents = load_all(tmp_path / f"install-{name}.yaml")
-        images = {each["image"] for one in templates(documents) for each in one["spec"]["containers"]}
+        images = images_of(load_all(tmp_path / f"install-{name}.yaml"))
         assert f"registry.example/placement-extender:{version()}" in images
 
 
@@ -64,11 +63,7 @@ def test_your_image_is_named_in_every_overlay(
     static = {one["name"]: one.get("image") for one in load(tmp_path / "deploy" / PATCH)["spec"]["containers"]}
     assert static == {"kube-scheduler": None, "placement-extender": wanted}
     for name in DEPLOYED:
-        images = [
-            container["image"]
-            for template in templates(built(tmp_path / "deploy" / "overlays" / name))
-            for container in template["spec"]["containers"]
-        ]
+        images = images_of(built(tmp_path / "deploy" / "overlays" / name))
         assert wanted in images
         assert {each for each in images if "placement-extender" in each} == {wanted}
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-import yaml
 from cyclonedx.schema import SchemaVersion
 
 from deploy.release.__main__ import CHECKSUMS, main
@@ -23,7 +22,7 @@ from deploy.release.bill import bill_of_image
 from deploy.release.contents import contents_of
 from deploy.release.image import ROOT, ReleaseError, build, index_settings, version
 from deploy.release.manifests import write_manifests
-from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, templates
+from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, images_of, load_all
 from tests.programs import tool
 
 DIGEST = f"sha256:{'0' * 63}1"
@@ -77,17 +76,14 @@ def test_the_manifest_of_an_overlay_is_what_kubectl_prints_of_it(released: Path,
 
 def test_without_a_name_of_the_image_the_pods_run_this_version(released: Path) -> None:
     for name in DEPLOYED:
-        documents = list(yaml.safe_load_all((released / f"install-{name}.yaml").read_text("utf-8")))
-        images = {each["image"] for one in templates(documents) for each in one["spec"]["containers"]}
-        assert f"placement-extender:{version()}" in images
+        assert f"placement-extender:{version()}" in images_of(load_all(released / f"install-{name}.yaml"))
 
 
 def test_where_the_image_will_be_pushed_to_is_in_the_manifests_with_its_digest(tmp_path: Path) -> None:
     tool("kubectl")
     write_manifests(tmp_path, "registry.example/a/b", DIGEST)
     for name in DEPLOYED:
-        documents = list(yaml.safe_load_all((tmp_path / f"install-{name}.yaml").read_text("utf-8")))
-        images = {each["image"] for one in templates(documents) for each in one["spec"]["containers"]}
+        images = images_of(load_all(tmp_path / f"install-{name}.yaml"))
         assert f"registry.example/a/b@{DIGEST}" in images
         assert {each for each in images if "placement-extender" in each} == set()
 

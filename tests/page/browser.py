@@ -42,7 +42,7 @@ _OPTIONS: Final = (
     "--disable-default-apps",
     "--disable-sync",
 )
-_USUAL_SIZE: Final = (1440, 900)
+USUAL_SIZE: Final = (1440, 900)
 TAB: Final = "\ue004"
 ENTER: Final = "\ue007"
 SPACE: Final = " "
@@ -190,7 +190,7 @@ async def window(url: str) -> AsyncIterator[Browser]:
     """The browser that is driven at a URL, as it is at its start: with the usual size, on no page, with nothing in its log."""
     async with ClientSession() as http:
         shown = Browser(http, url)
-        await shown.emulate(*_USUAL_SIZE)
+        await shown.emulate(*USUAL_SIZE)
         await shown.open("about:blank")
         await shown.log()
         yield shown
@@ -213,7 +213,7 @@ def _port(process: subprocess.Popen[bytes]) -> int:
 
 
 def _new_session(url: str, chromium: str) -> str:
-    width, height = _USUAL_SIZE
+    width, height = USUAL_SIZE
     options = {"binary": str(Path(chromium)), "args": [*_OPTIONS, f"--window-size={width},{height}"]}
     wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
     body = json.dumps({"capabilities": {"alwaysMatch": wanted}}).encode()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from extender.model.answers.explanations import ConstraintState, DomainState, TermReach
 from extender.model.answers.pages import ConstraintsPage
 from tests.page.conftest import Page
-from tests.page.serving import behind_prefix
+from tests.page.serving import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -43,15 +43,11 @@ def lacking(kind: str, nodes: int, *, rejects: bool) -> ConstraintState:
     return replace(state, lacking=nodes, rejects_lacking=rejects)
 
 
-async def test_nodes_without_the_label_pass_or_reject_as_the_rule_says(page: Page) -> None:
+async def test_nodes_without_the_label_pass_or_reject_as_the_rule_says(page: Page, proxy: Proxy) -> None:
     states = (lacking("podAffinity", 3, rejects=True), lacking("podAntiAffinity", 1, rejects=False))
-    async with behind_prefix(page.url, "/one") as proxy:
-        proxy.answers["/v1/constraints/shop/web"] = ConstraintsPage("shop/web", "", states)
-        await page.browser.open(f"{proxy.url}/ui/#/constraints/shop/web")
-        await page.browser.until_text(
-            "3 nodes without the label: they reject it.", "1 node without the label: they pass."
-        )
-        await page.browser.open("about:blank")
+    proxy.answers["/v1/constraints/shop/web"] = ConstraintsPage("shop/web", "", states)
+    await page.browser.open(f"{proxy.url}/ui/#/constraints/shop/web")
+    await page.browser.until_text("3 nodes without the label: they reject it.", "1 node without the label: they pass.")
 
 
 async def test_the_pods_of_a_workload_are_on_the_map_and_in_the_table(page: Page) -> None:

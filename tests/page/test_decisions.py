@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 
 from tests.fakes import until
 from tests.page.conftest import Page
-from tests.page.serving import behind_prefix
+from tests.page.serving import Proxy
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -57,35 +57,29 @@ async def test_a_filter_keeps_what_it_names_and_is_part_of_the_address(page: Pag
     await page.show("decisions?result=passed", "No such decision yet.")
 
 
-async def test_without_the_service_the_stream_is_interrupted_and_then_continues(page: Page) -> None:
-    async with behind_prefix(page.url, "/one") as proxy:
-        await page.browser.open(f"{proxy.url}/ui/#/decisions")
-        await page.browser.until_text("live", "shop/no-cache")
-        proxy.refusal = -1
-        proxy.close_streams()
-        await page.browser.until_text("interrupted")
-        await page.browser.until_text("Not connected since", selector="#connection")
-        proxy.refusal = 0
-        await page.browser.until_text("live")
-        await page.browser.until_text("Connected", selector="#connection")
-        await page.browser.open("about:blank")
+async def test_without_the_service_the_stream_is_interrupted_and_then_continues(page: Page, proxy: Proxy) -> None:
+    await page.browser.open(f"{proxy.url}/ui/#/decisions")
+    await page.browser.until_text("live", "shop/no-cache")
+    proxy.refusal = -1
+    proxy.close_streams()
+    await page.browser.until_text("interrupted")
+    await page.browser.until_text("Not connected since", selector="#connection")
+    proxy.refusal = 0
+    await page.browser.until_text("live")
+    await page.browser.until_text("Connected", selector="#connection")
 
 
-async def test_another_view_ends_the_stream(page: Page) -> None:
-    async with behind_prefix(page.url, "/one") as proxy:
-        await page.browser.open(f"{proxy.url}/ui/#/decisions")
-        await page.browser.until_text("live")
-        assert len(proxy.streams) == 1
-        await page.browser.open(f"{proxy.url}/ui/#/pending")
-        await until(lambda: not proxy.streams)
-        await page.browser.open("about:blank")
+async def test_another_view_ends_the_stream(page: Page, proxy: Proxy) -> None:
+    await page.browser.open(f"{proxy.url}/ui/#/decisions")
+    await page.browser.until_text("live")
+    assert len(proxy.streams) == 1
+    await page.browser.open(f"{proxy.url}/ui/#/pending")
+    await until(lambda: not proxy.streams)
 
 
-async def test_a_stream_that_is_refused_is_asked_for_again(page: Page) -> None:
-    async with behind_prefix(page.url, "/one") as proxy:
-        proxy.refusal = 429
-        await page.browser.open(f"{proxy.url}/ui/#/decisions")
-        await page.browser.until_text("refused")
-        proxy.refusal = 0
-        await page.browser.until_text("live", "shop/no-cache")
-        await page.browser.open("about:blank")
+async def test_a_stream_that_is_refused_is_asked_for_again(page: Page, proxy: Proxy) -> None:
+    proxy.refusal = 429
+    await page.browser.open(f"{proxy.url}/ui/#/decisions")
+    await page.browser.until_text("refused")
+    proxy.refusal = 0
+    await page.browser.until_text("live", "shop/no-cache")

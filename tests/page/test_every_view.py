@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
+import pytest_asyncio
 
-from tests.page.browser import ENTER, TAB
+from tests.page.browser import ENTER, TAB, USUAL_SIZE
 from tests.page.conftest import Page
 from tests.page.serving import behind_prefix
 
@@ -98,41 +100,39 @@ return found;
 """
 
 
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def _usual_screen(page: Page) -> AsyncIterator[None]:
+    yield
+    await page.browser.emulate(*USUAL_SIZE)
+
+
 @EACH
 async def test_it_is_shown_within_the_policy_readable_in_both_schemes_and_to_a_screen_reader(
     page: Page, view: str
 ) -> None:
     await page.browser.log()
-    try:
-        await page.browser.emulate(1440, 900, color_scheme="light", reduced_motion="reduce")
-        await page.show(view, VIEWS[view])
-        assert await page.browser.script(UNNAMED) == []
-        grounds = []
-        for scheme in ("light", "dark"):
-            await page.browser.emulate(1440, 900, color_scheme=scheme, reduced_motion="reduce")
-            grounds.append(
-                await page.browser.script("return getComputedStyle(document.documentElement).backgroundColor")
-            )
-            assert await page.browser.script(LOW_CONTRAST) == [], scheme
-        assert grounds[0] == "rgb(251, 251, 250)" != grounds[1]
-        assert await page.browser.log() == []
-    finally:
-        await page.browser.emulate(1440, 900)
+    await page.browser.emulate(1440, 900, color_scheme="light", reduced_motion="reduce")
+    await page.show(view, VIEWS[view])
+    assert await page.browser.script(UNNAMED) == []
+    grounds = []
+    for scheme in ("light", "dark"):
+        await page.browser.emulate(1440, 900, color_scheme=scheme, reduced_motion="reduce")
+        grounds.append(await page.browser.script("return getComputedStyle(document.documentElement).backgroundColor"))
+        assert await page.browser.script(LOW_CONTRAST) == [], scheme
+    assert grounds[0] == "rgb(251, 251, 250)" != grounds[1]
+    assert await page.browser.log() == []
 
 
 @EACH
 async def test_it_is_readable_on_a_phone(page: Page, view: str) -> None:
     await page.browser.emulate(360, 740)
-    try:
-        await page.show(view, VIEWS[view])
-        widest = (
-            "return [...document.querySelectorAll('main *')].filter((e) => !e.closest('.scroll *') && "
-            "e.getBoundingClientRect().right > innerWidth).map((e) => e.outerHTML.slice(0, 90))"
-        )
-        assert await page.browser.script("return document.documentElement.scrollWidth") <= 360
-        assert await page.browser.script(widest) == []
-    finally:
-        await page.browser.emulate(1440, 900)
+    await page.show(view, VIEWS[view])
+    widest = (
+        "return [...document.querySelectorAll('main *')].filter((e) => !e.closest('.scroll *') && "
+        "e.getBoundingClientRect().right > innerWidth).map((e) => e.outerHTML.slice(0, 90))"
+    )
+    assert await page.browser.script("return document.documentElement.scrollWidth") <= 360
+    assert await page.browser.script(widest) == []
 
 
 async def test_all_views_are_reached_by_keyboard_alone(page: Page) -> None:
@@ -169,25 +169,22 @@ async def test_the_skip_link_leads_past_the_list_of_views_and_keeps_the_view(pag
 @pytest.mark.parametrize("width", [360, 1440])
 async def test_every_stop_of_the_keyboard_is_seen(page: Page, width: int) -> None:
     await page.browser.emulate(width, 740)
-    try:
-        await page.show("pending", VIEWS["pending"])
-        await page.browser.until(  # rows grow as their explanations arrive, and move a link out of sight
-            "const now = document.body.scrollHeight; if (window.seenHeight !== now) window.grewAt = performance.now();"
-            "window.seenHeight = now; return performance.now() - window.grewAt > 1000"
-        )
-        stop = (
-            "const at = document.activeElement, box = at.getBoundingClientRect();"
-            "return at === document.body ? null : [at.outerHTML.slice(0, 80), getComputedStyle(at).outlineStyle,"
-            " box.left >= 0 && box.right <= innerWidth && box.bottom > 0 && box.top < innerHeight]"
-        )
-        stops = []
-        for _ in range(25):
-            await page.browser.press(TAB)
-            stops.append(await page.browser.script(stop))
-        assert [each for each in stops if each is not None and each[1:] != ["solid", True]] == []
-        assert len({each[0] for each in stops if each is not None}) > 15
-    finally:
-        await page.browser.emulate(1440, 900)
+    await page.show("pending", VIEWS["pending"])
+    await page.browser.until(  # rows grow as their explanations arrive, and move a link out of sight
+        "const now = document.body.scrollHeight; if (window.seenHeight !== now) window.grewAt = performance.now();"
+        "window.seenHeight = now; return performance.now() - window.grewAt > 1000"
+    )
+    stop = (
+        "const at = document.activeElement, box = at.getBoundingClientRect();"
+        "return at === document.body ? null : [at.outerHTML.slice(0, 80), getComputedStyle(at).outlineStyle,"
+        " box.left >= 0 && box.right <= innerWidth && box.bottom > 0 && box.top < innerHeight]"
+    )
+    stops = []
+    for _ in range(25):
+        await page.browser.press(TAB)
+        stops.append(await page.browser.script(stop))
+    assert [each for each in stops if each is not None and each[1:] != ["solid", True]] == []
+    assert len({each[0] for each in stops if each is not None}) > 15
 
 
 async def test_with_reduced_motion_nothing_moves(page: Page) -> None:
@@ -196,7 +193,6 @@ async def test_with_reduced_motion_nothing_moves(page: Page) -> None:
     assert await page.browser.script(moves) == "0.25s"
     await page.browser.emulate(1440, 900, reduced_motion="reduce")
     assert await page.browser.script(moves) == "0s"
-    await page.browser.emulate(1440, 900)
 
 
 @EACH

@@ -9,7 +9,20 @@ from extender.settings.configuration import Settings
 from extender.tasks.endpoints import Endpoint
 from extender.wire.webhook_configurations import OwnPod, differs, mutating_webhooks, target_of, validating_webhooks
 from tests.builders import settings
-from tests.deploy.building import DEPLOY, DEPLOYED, Json, load, of_kind, overlay, overlay_with, rules, validate
+from tests.deploy.building import (
+    DEPLOY,
+    DEPLOYED,
+    Json,
+    extender_of,
+    load,
+    named,
+    of_kind,
+    overlay,
+    overlay_with,
+    pod_of,
+    rules,
+    validate,
+)
 from tests.deploy.reading import FOREIGN, POLICY_RESOURCES, declared_calls
 
 POLICIES = Settings().policies
@@ -103,12 +116,10 @@ def test_an_admission_policy_limits_the_secrets_of_the_extenders_user(documents:
 
 @EACH
 def test_the_service_reaches_the_port_of_the_webhook_on_every_replica(documents: list[Json], name: str) -> None:
-    (service,) = [one for one in of_kind(documents, "Service") if one["metadata"]["name"] == POLICIES.webhook.service]
-    (deployment,) = of_kind(documents, "Deployment")
-    template = deployment["spec"]["template"]
+    service = named(documents, "Service", POLICIES.webhook.service)
     assert "selector" not in service["spec"], "replicas publish themselves"
     (port,) = service["spec"]["ports"]
-    (extender,) = [one for one in template["spec"]["containers"] if one["name"] == "extender"]
+    extender = extender_of(documents)
     opened = {each["name"]: each["containerPort"] for each in extender["ports"]}
     assert opened["webhook"] == port["targetPort"] == POLICIES.webhook.bind_address.port
     published = Endpoint(service["metadata"]["namespace"], POLICIES.webhook.service, OwnPod("a", "b", "10.0.0.1"), 9443)
@@ -117,15 +128,9 @@ def test_the_service_reaches_the_port_of_the_webhook_on_every_replica(documents:
     assert (
         variables.items() >= {"POD_NAME": "metadata.name", "POD_UID": "metadata.uid", "POD_IP": "status.podIP"}.items()
     )
-    (before,) = [
-        one
-        for one in of_kind(overlay(name), "Deployment")[0]["spec"]["template"]["spec"]["containers"]
-        if one["name"] == "extender"
-    ]
+    before = extender_of(overlay(name))
     assert extender["ports"][:-1] == before["ports"] or extender["ports"][1:] == before["ports"]
-    (network,) = [
-        each for each in of_kind(documents, "NetworkPolicy") if each["metadata"]["name"] == "placement-extender"
-    ]
+    network = named(documents, "NetworkPolicy", "placement-extender")
     assert {"ports": [{"port": opened["webhook"], "protocol": "TCP"}]} in network["spec"]["ingress"]
 
 
@@ -152,17 +157,14 @@ def test_a_sidecar_is_reached_by_a_url_and_its_user_may_do_what_it_needs() -> No
 
 def test_with_cert_manager_the_certificate_is_mounted_and_the_leader_needs_no_secret() -> None:
     documents = overlay_with("policies-cert-manager", "service-cert-manager")
-    (certificate,) = [
-        one for one in of_kind(documents, "Certificate") if one["metadata"]["name"] == POLICIES.webhook.service
-    ]
+    certificate = named(documents, "Certificate", POLICIES.webhook.service)
     target = target_of(POLICIES, certificate["metadata"]["namespace"])
     assert certificate["spec"]["dnsNames"] == [f"{target.service}.{target.namespace}.svc"]
     injected = f"{target.namespace}/{certificate['metadata']['name']}"
     for one in of_kind(documents, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         assert one["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": injected}
         assert one["webhooks"][0]["clientConfig"]["service"]["namespace"] == target.namespace
-    (deployment,) = of_kind(documents, "Deployment")
-    volumes = {each["name"]: each for each in deployment["spec"]["template"]["spec"]["volumes"]}
+    volumes = {each["name"]: each for each in pod_of(documents)["spec"]["volumes"]}
     assert volumes["webhook-tls"]["secret"]["secretName"] == certificate["spec"]["secretName"]
     assert "secrets" not in {resource for _, resource, _ in rules(documents, "ClusterRole", "Role")}
     assert POLICIES.webhook.secret not in {one["metadata"]["name"] for one in of_kind(documents, "Secret", "Role")}
