@@ -6,27 +6,14 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
 
-from extender.index.availability import DomainExclusion, DomainsView
-from extender.index.charges import ChargesView, ReleaseView
-from extender.index.claims.reserved import ReservedView
 from extender.index.cluster import ClusterIndex
-from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
-from extender.index.counts.counts import IndexTrial
-from extender.index.counts.groups import Expected, GroupView, PlacedPods, SpreadGroupView
-from extender.index.counts.term_counts import TermGroupView
-from extender.index.nodes.columns import ByNumber, ColumnView
-from extender.index.nodes.domains import KeyView, NodeMatches, ScopeView
-from extender.index.nodes.requested_shares import SharesView
-from extender.index.nodes.room import RoomView
-from extender.index.objects.changes import Subscribable
-from extender.index.policies import PoliciesView
-from extender.index.usage import CurrentReach, QuotasView, QuotaUse
 from extender.index.view import ClusterView
 from extender.rules import catalog
 from extender.settings.configuration import Settings
@@ -37,36 +24,31 @@ PACKAGE = ROOT / "extender"
 # What writes the files of a folder stands in it: programs of a checkout, which no wheel holds.
 GENERATORS = ("deploy", "grafana")
 MODULES = sorted(path for folder in ("extender", "tests", *GENERATORS) for path in (ROOT / folder).rglob("*.py"))
-PURE_FLOORS = (
-    "model",
-    "wire",
-    "index",
-    "rules",
-    "verbs",
-    "settings",
-)
+PURE_FLOORS = ("model", "wire", "index", "rules", "verbs", "settings")
 FLOORS = "|".join(each.name for each in PACKAGE.iterdir() if each.is_dir())
 LONGEST_FILE = 600
 # What rules, verbs and the server may know of the index: views, values, and trials that undo themselves.
+READ_SIDE_BY_MODULE = {
+    "availability": "DomainExclusion DomainsView",
+    "charges": "ChargesView ReleaseView",
+    "claims.reserved": "ReservedView",
+    "counts.compiled_constraints": "CompiledConstraints Counted Counting",
+    "counts.counts": "IndexTrial",
+    "counts.groups": "Expected GroupView PlacedPods SpreadGroupView",
+    "counts.term_counts": "TermGroupView",
+    "nodes.columns": "ByNumber ColumnView",
+    "nodes.domains": "KeyView NodeMatches ScopeView",
+    "nodes.requested_shares": "SharesView",
+    "nodes.room": "RoomView",
+    "objects.changes": "Subscribable",
+    "policies": "PoliciesView",
+    "usage": "CurrentReach QuotasView QuotaUse",
+    "view": "ClusterView",
+}
 READ_SIDE: dict[str, type] = {
-    each.__name__: each
-    for each in (
-        *(ClusterView, ChargesView, ReleaseView, ReservedView, PoliciesView, QuotasView, RoomView, SharesView),
-        *(DomainsView, DomainExclusion),
-        *(ColumnView, KeyView, GroupView, SpreadGroupView, NodeMatches, ByNumber, Subscribable),
-        *(
-            CompiledConstraints,
-            Counted,
-            Counting,
-            TermGroupView,
-            ScopeView,
-            Expected,
-            PlacedPods,
-            QuotaUse,
-            CurrentReach,
-            IndexTrial,
-        ),
-    )
+    name: getattr(import_module(f"extender.index.{module}"), name)
+    for module, names in READ_SIDE_BY_MODULE.items()
+    for name in names.split()
 }
 VALUES = ("NodeNumber", "DomainNumber", "Column", "OTHERS", "Inclusion", "PodSelector", "pod_selector", "TermRole")
 SHORT_FILE = 60

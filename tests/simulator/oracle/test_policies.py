@@ -12,9 +12,9 @@ from extender.simulator.json_objects import JsonObject
 from extender.simulator.oracle.journal import Journal
 from extender.simulator.oracle.policies import PolicyOracle, Tally
 from extender.simulator.oracle.violations import violations
+from tests.builders import REQUIRED, requirement
 from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, namespace, node, pod, spread, term
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 GOOD, BAD = "n1", "n2"
 NODES = [node(GOOD, "z1", labels={"pool": "db"}), node(BAD, "z2", labels={"pool": "web"})]
 
@@ -33,12 +33,14 @@ def policy(kind: str = "PodSchedulingPolicy", **spec: Any) -> JsonObject:
 
 def node_terms(*values: str) -> JsonObject:
     """Required node affinity for these pools."""
-    expression = {"key": "pool", "operator": "In", "values": list(values)}
-    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
+    terms = [{"matchExpressions": [requirement("pool", "In", list(values))]}]
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
 
 
-def web(name: str = "a", home: str = "default", on: str = "", **spec: Any) -> JsonObject:
-    found = pod(name, home, on=on, labels={"app": "web"}, **spec)
+def web(
+    name: str = "a", home: str = "default", on: str = "", labels: dict[str, str] | None = None, **spec: Any
+) -> JsonObject:
+    found = pod(name, home, on=on, labels={"app": "web"} | (labels or {}), **spec)
     found["metadata"]["uid"] = f"uid-{home}-{name}"
     return found
 
@@ -67,39 +69,48 @@ def test_every_pod_keeps_the_nodes_of_a_policy(kind: str, directive: JsonObject,
     assert reason.endswith(" found")
 
 
+IN_DB: JsonObject = {"nodeSelector": {"pool": "db"}}
+CLUSTER = "ClusterPodSchedulingPolicy"
+EXEMPT = web(labels={"placement.extender.dev/exempt": "true"})
+TENANTS: JsonObject = {"namespaceSelector": {"matchLabels": {"tenant": "yes"}}}
+SOFT: JsonObject = {"topologySpreadConstraints": [spread(hard=False, labels={"app": "web"})]}
+
+
 @pytest.mark.parametrize(
-    "spec",
+    ("policy", "placed", "missed", "is_judged"),
     [
-        {"podSelector": {"matchLabels": {"app": "db"}}},
-        {"podSelector": None},
-        {"mode": "Audit"},
-        {"targets": "Templates"},
-        {"when": ["Release"]},
-        {"matchConditions": {"ownerKinds": ["Job"]}},
-        {"matchConditions": {"serviceAccounts": ["robot"]}},
-        {"matchConditions": {"priorityClassNames": ["high"]}},
-        {"matchConditions": {"exclude": {"podSelector": {"matchLabels": {"app": "web"}}}}},
-        {"matchConditions": {"exclude": {"namespaces": ["default"]}}},
-        {"matchConditions": {"exclude": {"serviceAccounts": ["default"]}}},
+        pytest.param(policy(**IN_DB), web(), False, True, id="selected"),
+        *(
+            pytest.param(policy(**IN_DB, **spec), web(), False, False, id=str(spec))
+            for spec in (
+                {"podSelector": {"matchLabels": {"app": "db"}}},
+                {"podSelector": None},
+                {"mode": "Audit"},
+                {"targets": "Templates"},
+                {"when": ["Release"]},
+                {"matchConditions": {"ownerKinds": ["Job"]}},
+                {"matchConditions": {"serviceAccounts": ["robot"]}},
+                {"matchConditions": {"priorityClassNames": ["high"]}},
+                {"matchConditions": {"exclude": {"podSelector": {"matchLabels": {"app": "web"}}}}},
+                {"matchConditions": {"exclude": {"namespaces": ["default"]}}},
+                {"matchConditions": {"exclude": {"serviceAccounts": ["default"]}}},
+            )
+        ),
+        pytest.param(policy(CLUSTER, **IN_DB, **TENANTS), web(home="other"), False, True, id="a selected namespace"),
+        pytest.param(policy(CLUSTER, **IN_DB, **TENANTS), web(), False, False, id="another namespace"),
+        pytest.param(policy(**IN_DB), web(home="other"), False, False, id="not the namespace of the policy"),
+        pytest.param(policy(CLUSTER, **IN_DB), web(home="kube-system"), False, False, id="an exempt namespace"),
+        pytest.param(policy(CLUSTER, **IN_DB), EXEMPT, False, True, id="a label that a tenant can write"),
+        pytest.param(policy(**IN_DB, when=["Admission"]), web(), False, True, id="at admission"),
+        pytest.param(policy(**IN_DB, when=["Admission"]), web(), True, False, id="missed by admission"),
+        pytest.param(policy(**IN_DB, when=["Scheduling"]), web(), True, True, id="missed, at scheduling"),
+        pytest.param(policy(**SOFT), web(), False, False, id="soft spread"),
     ],
-    ids=str,
 )
-def test_a_pod_that_a_policy_does_not_concern_is_free(spec: JsonObject) -> None:
-    assert found(policy(nodeSelector={"pool": "db"}), web(), BAD) != []
-    assert found(policy(nodeSelector={"pool": "db"}, **spec), web(), BAD) == []
-
-
-def test_namespaces_select_and_exempt() -> None:
-    held: JsonObject = {"nodeSelector": {"pool": "db"}}
-    tenants = policy("ClusterPodSchedulingPolicy", **held, namespaceSelector={"matchLabels": {"tenant": "yes"}})
-    assert found(tenants, web(home="other"), BAD) != []
-    assert found(tenants, web(), BAD) == []
-    assert found(policy(**held), web(home="other"), BAD) == []
-    every = policy("ClusterPodSchedulingPolicy", **held)
-    assert found(every, web(home="kube-system"), BAD) == []
-    labelled = web()
-    labelled["metadata"]["labels"]["placement.extender.dev/exempt"] = "true"
-    assert found(every, labelled, BAD) != [], "a tenant can write the label"
+def test_a_pod_is_judged_by_the_policies_that_select_it(
+    policy: JsonObject, placed: JsonObject, *, missed: bool, is_judged: bool
+) -> None:
+    assert bool(found(policy, placed, BAD, web("there", on=BAD), missed=missed)) is is_judged
 
 
 @pytest.mark.parametrize(
@@ -121,19 +132,6 @@ def test_every_pod_keeps_the_terms_for_other_pods_although_its_spec_lacks_them(
     assert found(policy(**directive), web(), BAD, there, missed=missed) == [
         "violates required pod affinity, anti-affinity or spread of policy default / found"
     ]
-
-
-def test_soft_spread_holds_nothing() -> None:
-    soft = {**spread(labels={"app": "web"}), "whenUnsatisfiable": "ScheduleAnyway"}
-    assert found(policy(topologySpreadConstraints=[soft]), web(), BAD, web("there", on=BAD)) == []
-
-
-def test_of_a_policy_for_admission_only_a_missed_pod_is_free() -> None:
-    found_at_admission = policy(nodeSelector={"pool": "db"}, when=["Admission"])
-    assert found(found_at_admission, web(), BAD) != []
-    assert found(found_at_admission, web(), BAD, missed=True) == []
-    at_scheduling = policy(nodeSelector={"pool": "db"}, when=["Scheduling"])
-    assert found(at_scheduling, web(), BAD, missed=True) != []
 
 
 def test_the_pods_that_were_judged_are_counted() -> None:
