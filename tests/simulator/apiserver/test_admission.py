@@ -14,6 +14,7 @@ from extender.certificates.authority import SERVER, Authority
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, PODS, VALIDATING_WEBHOOKS
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
+from tests.builders import requirement
 from tests.pki import serving
 from tests.simulator.client import NAMESPACES, Client
 from tests.simulator.plain import namespace, pod
@@ -33,6 +34,15 @@ async def hook() -> AsyncIterator[Webhook]:
 def register(api: ApiServer, *webhooks: JsonObject, name: str = "one", kind: str = "Mutating") -> None:
     which = MUTATING_WEBHOOKS if kind == "Mutating" else VALIDATING_WEBHOOKS
     api.operations.create(which, configuration(name, *webhooks, kind=kind))
+
+
+def rule(resource: str, **fields: Any) -> JsonObject:
+    """All operations on a resource of the core group."""
+    return {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource], **fields}
+
+
+NAME = "kubernetes.io/metadata.name"
+EVERYTHING = rule("*", apiGroups=["*"], apiVersions=["*"])
 
 
 def add(path: str, value: Any) -> JsonObject:
@@ -83,42 +93,14 @@ async def test_subresources_and_deletions_are_not_sent(client: Client, api: ApiS
     ("fields", "is_asked"),
     [
         ({}, True),
-        ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}, True),
-        (
-            {
-                "namespaceSelector": {
-                    "matchExpressions": [
-                        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["default"]}
-                    ]
-                }
-            },
-            False,
-        ),
+        ({"namespaceSelector": {"matchLabels": {NAME: "default"}}}, True),
+        ({"namespaceSelector": {"matchExpressions": [requirement(NAME, "NotIn", ["default"])]}}, False),
         ({"objectSelector": {"matchLabels": {"app": "web"}}}, True),
         ({"objectSelector": {"matchLabels": {"app": "db"}}}, False),
-        ({"rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]}, True),
-        (
-            {"rules": [{"operations": ["UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]},
-            False,
-        ),
-        (
-            {"rules": [{"operations": ["*"], "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["pods"]}]},
-            False,
-        ),
-        (
-            {
-                "rules": [
-                    {
-                        "operations": ["*"],
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "resources": ["pods"],
-                        "scope": "Cluster",
-                    }
-                ]
-            },
-            False,
-        ),
+        ({"rules": [EVERYTHING]}, True),
+        ({"rules": [rule("pods", operations=["UPDATE"])]}, False),
+        ({"rules": [rule("pods", apiGroups=["apps"])]}, False),
+        ({"rules": [rule("pods", scope="Cluster")]}, False),
     ],
 )
 async def test_rules_and_selectors_say_what_is_sent(
@@ -130,8 +112,7 @@ async def test_rules_and_selectors_say_what_is_sent(
 
 
 async def test_a_namespace_is_selected_by_its_own_labels(client: Client, api: ApiServer, hook: Webhook) -> None:
-    rule = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"]}
-    register(api, entry(hook, rules=[rule], namespaceSelector={"matchLabels": {"team": "a"}}))
+    register(api, entry(hook, rules=[rule("namespaces")], namespaceSelector={"matchLabels": {"team": "a"}}))
     await client.post(NAMESPACES, namespace("b"))
     assert hook.requests == []
     await client.post(NAMESPACES, namespace("a", team="a"))
@@ -162,21 +143,20 @@ async def test_validating_webhooks_see_what_the_mutating_ones_made(
     assert hook.requests[0]["object"]["metadata"]["labels"] == {"from": "webhook"}
 
 
-async def test_a_webhook_is_called_again_when_a_later_one_changes_the_object(client: Client, api: ApiServer) -> None:
-    async with webhook() as first, webhook(patching(add("/metadata/labels", {"by": "second"}))) as second:
-        register(api, entry(first, reinvocationPolicy="IfNeeded"), entry(second, "two.example.com"))
-        await client.post(DEFAULT, pod("a"))
-        assert (len(first.requests), len(second.requests)) == (2, 1)
-        assert first.requests[1]["object"]["metadata"]["labels"] == {"by": "second"}
-
-
-async def test_a_webhook_is_not_asked_again_without_that_policy_or_without_a_change(
-    client: Client, api: ApiServer
+@pytest.mark.parametrize(
+    ("policies", "labels"),
+    [(("IfNeeded", "Never"), [None, {"by": "second"}]), (("Never", "IfNeeded"), [None])],
+    ids=["a later one changed the object", "without the policy, or without a change"],
+)
+async def test_a_webhook_is_called_again_by_its_policy(
+    client: Client, api: ApiServer, policies: tuple[str, str], labels: list[JsonObject | None]
 ) -> None:
     async with webhook() as first, webhook(patching(add("/metadata/labels", {"by": "second"}))) as second:
-        register(api, entry(first), entry(second, "two.example.com", reinvocationPolicy="IfNeeded"))
+        pair = zip((first, second), ("one.example.com", "two.example.com"), policies, strict=True)
+        register(api, *(entry(found, name, reinvocationPolicy=policy) for found, name, policy in pair))
         await client.post(DEFAULT, pod("a"))
-        assert (len(first.requests), len(second.requests)) == (1, 1)
+        shown = [request["object"]["metadata"].get("labels") or None for request in first.requests]
+        assert (shown, len(second.requests)) == (labels, 1)
 
 
 @pytest.mark.parametrize(("policy", "code"), [("Ignore", 201), ("Fail", 500)])
@@ -248,8 +228,7 @@ async def test_a_service_is_called_by_its_name_and_trusted_by_the_bundle(
 
 
 async def test_webhook_configurations_are_never_sent_to_webhooks(client: Client, api: ApiServer, hook: Webhook) -> None:
-    everything = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}
-    register(api, entry(hook, rules=[everything]))
+    register(api, entry(hook, rules=[EVERYTHING]))
     path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/one"
     assert (await client.patch(path, {"metadata": {"labels": {"a": "b"}}}))[0] == 200
     assert hook.requests == []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from extender.simulator.apiserver.pod_updates import allowed
+from tests.builders import REQUIRED, matching, requirement, spread, term
 
 Pod = dict[str, Any]
 
@@ -18,37 +19,36 @@ def pod(spec: Pod | None = None, **metadata: Any) -> Pod:
     return {"metadata": whole, "spec": {"containers": [{"name": "app", "image": "web:1"}], **(spec or {})}}
 
 
+def app(image: str = "a", **fields: Any) -> Pod:
+    """A spec with one container."""
+    return {"containers": [{"name": "app", "image": image, **fields}]}
+
+
 def errors(old: Pod, new: Pod) -> list[tuple[str, str]]:
     """The errors of an update as field and type."""
     return [(error.field, error.type.removeprefix("FieldValue")) for error in allowed(old, new).errors]
 
 
-EQUAL = {
+EQUAL: dict[str, tuple[Pod, Pod]] = {
     "the same quantity in another unit": (
-        {"containers": [{"name": "app", "image": "a", "resources": {"requests": {"cpu": "1"}}}]},
-        {"containers": [{"name": "app", "image": "a", "resources": {"requests": {"cpu": "1000m"}}}]},
+        app(resources={"requests": {"cpu": "1"}}),
+        app(resources={"requests": {"cpu": "1000m"}}),
     ),
     "an empty map": ({"nodeSelector": {}}, {}),
     "an empty list": ({}, {"topologySpreadConstraints": []}),
     "null": ({"affinity": None}, {}),
     "the empty security context of a pod": ({"securityContext": {}}, {}),
-    "empty resources of a container": (
-        {"containers": [{"name": "app", "image": "a", "resources": {}}]},
-        {"containers": [{"name": "app", "image": "a"}]},
-    ),
+    "empty resources of a container": (app(resources={}), app()),
     "a switch that is off": ({"hostNetwork": False}, {}),
     "the older name of the service account": ({"serviceAccountName": "s"}, {"serviceAccount": "s"}),
 }
-DIFFERENT = {
+DIFFERENT: dict[str, tuple[Pod, Pod]] = {
     "an empty affinity is a pointer to something": ({}, {"affinity": {}}),
     "an empty pod affinity": (
         {"affinity": {"nodeAffinity": {}}},
         {"affinity": {"nodeAffinity": {}, "podAffinity": {}}},
     ),
-    "an empty security context of a container": (
-        {"containers": [{"name": "app", "image": "a"}]},
-        {"containers": [{"name": "app", "image": "a", "securityContext": {}}]},
-    ),
+    "an empty security context of a container": (app(), app(securityContext={})),
     "empty resources of the pod": ({}, {"resources": {}}),
     "user 0": ({}, {"securityContext": {"runAsUser": 0}}),
     "a switch that is a pointer": ({}, {"enableServiceLinks": False}),
@@ -66,6 +66,7 @@ def test_what_the_api_server_decodes_alike_is_no_change_and_anything_else_is_one
     assert errors(pod(old), pod(new)) == ([] if is_equal else [("spec", "Forbidden")])
 
 
+OWNER = {"apiVersion": "v1", "kind": "A"}
 METADATA = {
     "another pod of the same name": ({"uid": "u2"}, [("metadata.uid", "Invalid")]),
     "no version": ({"resourceVersion": ""}, [("metadata.resourceVersion", "Invalid")]),
@@ -79,15 +80,11 @@ METADATA = {
     ),
     "a finalizer without a domain": ({"finalizers": ["mine"]}, [("metadata.finalizers[0]", "Invalid")]),
     "two controllers": (
-        {
-            "ownerReferences": [
-                {"apiVersion": "v1", "kind": "A", "name": "a", "uid": u, "controller": True} for u in "ab"
-            ]
-        },
+        {"ownerReferences": [OWNER | {"name": "a", "uid": uid, "controller": True} for uid in "ab"]},
         [("metadata.ownerReferences", "Invalid")],
     ),
     "an owner without a name": (
-        {"ownerReferences": [{"apiVersion": "v1", "kind": "A", "uid": "a"}]},
+        {"ownerReferences": [OWNER | {"uid": "a"}]},
         [("metadata.ownerReferences.name", "Invalid")],
     ),
     "labels that are a list": ({"labels": []}, [("metadata.labels", "TypeInvalid")]),
@@ -106,12 +103,11 @@ MIRROR: Pod = {"annotations": {"kubernetes.io/config.mirror": "x"}}
 
 def terms(*values: str) -> Pod:
     """A spec with one required node term that lists values."""
-    clause = {"key": "zone", "operator": "In", "values": list(values)}
-    required = {"nodeSelectorTerms": [{"matchExpressions": [clause]}]}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [requirement("zone", "In", list(values))]}]}
+    return {"affinity": {"nodeAffinity": {REQUIRED: required}}}
 
 
-_TERM = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
+_TERM = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0]"
 CORNERS: dict[str, tuple[Pod, Pod, list[tuple[str, str]]]] = {
     "a mirror pod without a node": (
         pod(**MIRROR),
@@ -124,11 +120,7 @@ CORNERS: dict[str, tuple[Pod, Pod, list[tuple[str, str]]]] = {
         pod({"containers": [{"name": "app", "image": "web:2 "}, {"name": "more", "image": "x"}]}),
         [("spec.containers[0].image", "Invalid"), ("spec.containers", "Forbidden")],
     ),
-    "an error that two checks find": (
-        pod(),
-        pod({"containers": [{"name": "app", "image": ""}]}),
-        [("spec.containers[0].image", "Required")],
-    ),
+    "an error that two checks find": (pod(), pod(app("")), [("spec.containers[0].image", "Required")]),
     "a new finalizer of a pod that is being deleted": (
         pod(finalizers=["a/b"], **ENDING),
         pod(finalizers=["a/b", "a/c"], **ENDING),
@@ -158,10 +150,7 @@ MALFORMED = {
     "containers": ({"containers": ["a"]}, "spec.containers[0]"),
     "gates": ({"schedulingGates": {}}, "spec.schedulingGates"),
     "selector": ({"nodeSelector": {"a": 1}}, "spec.nodeSelector[a]"),
-    "terms": (
-        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [7]}}}},
-        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]",
-    ),
+    "terms": ({"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [7]}}}}, _TERM),
     "deadline": ({"activeDeadlineSeconds": "soon"}, "spec.activeDeadlineSeconds"),
     "grace": ({"terminationGracePeriodSeconds": "-1"}, "spec.terminationGracePeriodSeconds"),
     "system": ({"os": "linux"}, "spec.os"),
@@ -178,17 +167,10 @@ def test_wrong_types_are_named_and_nothing_else_is(spec: Any, field: str) -> Non
 
 def selecting(value: str, *, by_spread: bool) -> Pod:
     """A spec that selects pods by a label value, for spread or for anti-affinity."""
-    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": [value]}]}
+    selector = matching(("app", "In", [value]))
     if by_spread:
-        constraint = {
-            "maxSkew": 1,
-            "topologyKey": "zone",
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": selector,
-        }
-        return {"topologySpreadConstraints": [constraint]}
-    term = {"topologyKey": "zone", "labelSelector": selector}
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+        return {"topologySpreadConstraints": [spread(selector=selector)]}
+    return {"affinity": {"podAntiAffinity": {REQUIRED: [term("zone", selector=selector)]}}}
 
 
 @pytest.mark.parametrize("by_spread", [False, True], ids=["anti-affinity", "spread"])
@@ -211,26 +193,23 @@ WINDOWS = {"os": {"name": "windows"}}
 IMMUTABLE = {
     "a field of Linux on Windows": ({**WINDOWS, "hostPID": True}, "spec.hostPID", "Forbidden"),
     "a container for Linux on Windows": (
-        {**WINDOWS, "containers": [{"name": "app", "image": "web:1", "securityContext": {"privileged": False}}]},
+        WINDOWS | app("web:1", securityContext={"privileged": False}),
         "spec.containers[0].securityContext.privileged",
-        "Forbidden",
+        "Forbidden"
     ),
     "Windows options on Linux": (
         {"os": {"name": "linux"}, "securityContext": {"windowsOptions": {}}},
         "spec.securityContext.windowsOptions",
-        "Forbidden",
+        "Forbidden"
     ),
     "resources of the pod on Windows": ({**WINDOWS, "resources": {}}, "spec.resources", "Forbidden"),
     "a system without a name": ({"os": {}}, "spec.os.name", "Required"),
     "claims of the pod": ({"resources": {"claims": [{"name": "a"}]}}, "spec.resources.claims", "Forbidden"),
     "no quantity": ({"resources": {"limits": {"cpu": "much"}}}, "spec.resources.limits[cpu]", "Invalid"),
     "containers that request more than the pod": (
-        {
-            "containers": [{"name": "app", "image": "web:1", "resources": {"requests": {"cpu": "2"}}}],
-            "resources": {"requests": {"cpu": "1"}},
-        },
+        {**app("web:1", resources={"requests": {"cpu": "2"}}), "resources": {"requests": {"cpu": "1"}}},
         "spec.resources.requests[cpu]",
-        "Invalid",
+        "Invalid"
     ),
 }  # fmt: skip
 
