@@ -67,6 +67,21 @@ class Cluster:
         return [decoded(kind, body) for body in self.of(kind)]
 
 
+def empty(index: ClusterIndex, cluster: Cluster, order: Iterable[int]) -> None:
+    """Deletes every object, in an order of Hypothesis' choice."""
+    left = list(cluster.objects.items())
+    for turn in order:
+        if left:
+            (kind, _), body = left.pop(turn % len(left))
+            index.delete(decoded(kind, body))
+    for (kind, _), body in left:
+        index.delete(decoded(kind, body))
+
+
+def pending(pod: Json) -> Json:
+    return {**pod, "metadata": {**pod["metadata"]}, "status": {"phase": "Pending"}}
+
+
 def apply(index: ClusterIndex, cluster: Cluster, step: Step) -> None:
     """Take one step with an index and with the table beside it."""
     if isinstance(step, Ask):

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
-from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from tests.builders import pod_json
-from tests.laws.observing import Cluster, asked, built, groups_of, shape_of
+from tests.laws.observing import asked, built, empty, groups_of, shape_of
 from tests.strategies import Ask, Step, decoded, histories
 
 # Compiled questions and what only they hold are kept for the next replica; the rest must fall to zero.
@@ -26,21 +25,10 @@ KEPT_FOR_QUESTIONS = {
 }
 
 
-def _empty(index: ClusterIndex, cluster: Cluster, order: list[int]) -> None:
-    """Delete every object, in an order of Hypothesis' choice."""
-    left = list(cluster.objects.items())
-    for turn in order:
-        if left:
-            (kind, _), body = left.pop(turn % len(left))
-            index.delete(decoded(kind, body))
-    for (kind, _), body in left:
-        index.delete(decoded(kind, body))
-
-
 @given(histories(), st.lists(st.integers(0, 100), max_size=12))
 def test_a_cluster_that_was_emptied_has_no_counts_and_no_numbers(history: list[Step], order: list[int]) -> None:
     index, cluster = built(history)
-    _empty(index, cluster, order)
+    empty(index, cluster, order)
     sizes = index.statistics()
     assert {name: size for name, size in sizes.items() if size and name not in KEPT_FOR_QUESTIONS} == {}
     for pod in asked(history):
@@ -54,7 +42,7 @@ def test_groups_go_with_the_last_request_that_asked_for_them(history: list[Step]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled_constraints, "MOST_COMPILED", 1)
         index, cluster = built([*history, Ask(pod_json("plain"))])
-        _empty(index, cluster, order)
+        empty(index, cluster, order)
         index.view.compiled(shape_of(pod_json("plain")))
     assert list(index.counts.terms.owned()) == []
     assert len(index.counts.signatures) <= 1  # that of the pod that asked last

@@ -13,7 +13,7 @@ from extender.verbs.filter import FilterVerb
 from tests.builders import Json, asking, settings
 from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case
-from tests.laws.observing import built, shape_of
+from tests.laws.observing import built, pending, shape_of
 from tests.strategies import NODE_NAMES, Step, decoded, histories_with_room, mostly_linked
 
 SEVERAL = st.lists(st.sampled_from(NODE_NAMES[:3]), min_size=2, max_size=2, unique=True)
@@ -22,7 +22,7 @@ COMING = ("p8", "p9")
 
 def _assume(index: ClusterIndex, bodies: tuple[Json, ...], places: tuple[list[str], ...]) -> None:
     for body, names in zip(bodies, places, strict=True):
-        pod = decoded("pods", {**body, "metadata": {**body["metadata"]}, "status": {"phase": "Pending"}})
+        pod = decoded("pods", pending(body))
         index.assume(pod, [name for name in names if name in index.view.known], now=0.0)  # type: ignore[arg-type]  # as the test gives it
 
 

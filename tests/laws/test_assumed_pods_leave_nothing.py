@@ -23,6 +23,7 @@ from tests.laws.observing import (
     asked,
     built,
     fresh,
+    pending,
     seen,
     shape_of,
     verdicts_of,
@@ -84,30 +85,33 @@ def test_counts_are_true_while_pods_are_assumed_and_settled(history: list[Step],
         assert index.view.undetermined_on() == places
 
 
-@given(histories(4), MIXED)
-def test_assumptions_that_have_ended_leave_nothing_behind(history: list[Step], more: Sequence[Step | Answer]) -> None:
+def _after(history: list[Step], more: Sequence[Step | Answer]) -> tuple[ClusterIndex, Cluster, list[Json]]:
+    """The index, the cluster, and the pods of all requests."""
     index, cluster = built(history)
     for step in more:
         _take(index, cluster, step)
+    return index, cluster, asked([*history, *(step for step in more if not isinstance(step, tuple))])
+
+
+@given(histories(4), MIXED)
+def test_assumptions_that_have_ended_leave_nothing_behind(history: list[Step], more: Sequence[Step | Answer]) -> None:
+    index, cluster, requested = _after(history, more)
     index.assumed.review(1.0, AssumptionTimeouts(expiry=0.0, failure_grace=0.0))
     assert index.statistics()["assumed_pods"] == 0
     assert audit(index) == []
-    questions = asked([*history, *(step for step in more if not isinstance(step, tuple))])
-    assert seen(index, questions) == seen(fresh(cluster), questions)
+    assert seen(index, requested) == seen(fresh(cluster), requested)
 
 
 @given(histories(4), MIXED)
 def test_what_is_pending_does_not_depend_on_what_came_before(
     history: list[Step], more: Sequence[Step | Answer]
 ) -> None:
-    index, cluster = built(history)
-    for step in more:
-        _take(index, cluster, step)
+    index, cluster, requested = _after(history, more)
     other = fresh(cluster)
     for assumed in index.assumed.held.values():
         other.assume(assumed.pod, assumed.nodes, now=0.0 if assumed.doubted else 1.0)
     other.assumed.review(1.0, DOUBTING)
-    for pod in asked([*history, *(step for step in more if not isinstance(step, tuple))]):
+    for pod in requested:
         assert _pending(index.view, pod) == _pending(other.view, pod)
 
 
@@ -127,7 +131,7 @@ def test_a_pod_assumed_on_one_node_counts_as_if_it_stood_there(
     history: list[Step], coming: Json, node: str, asking: Json
 ) -> None:
     index, cluster = built(history)
-    coming = {**coming, "metadata": {**coming["metadata"]}, "status": {"phase": "Pending"}}
+    coming = pending(coming)
     coming["metadata"].pop("deletionTimestamp", None)
     _assume(index, (coming, [node]))
     cluster.put(Change("pods", "p9", {**coming, "spec": {**coming["spec"], "nodeName": node}}))
@@ -145,7 +149,7 @@ def test_a_node_that_passes_while_a_pod_s_place_is_unknown_passes_wherever_the_p
     history: list[Step], coming: Json, names: list[str], asking: Json
 ) -> None:
     index, _ = built(history, WHOLE_ANSWERS)
-    coming = {**coming, "metadata": {**coming["metadata"]}, "status": {"phase": "Pending"}}
+    coming = pending(coming)
     index.view.compiled(shape_of(asking))
     _assume(index, (coming, names))
     passing = answers_of(index.view, asking).passed
@@ -161,7 +165,7 @@ def test_a_node_that_passes_while_a_pod_is_in_doubt_passes_wherever_the_pod_is_a
     history: list[Step], coming: Json, names: list[str], asking: Json
 ) -> None:
     index, _ = built(history, WHOLE_ANSWERS)
-    coming = {**coming, "metadata": {**coming["metadata"]}, "status": {"phase": "Pending"}}
+    coming = pending(coming)
     index.view.compiled(shape_of(asking))
     nowhere = answers_of(index.view, asking).passed
     _assume(index, (coming, names))

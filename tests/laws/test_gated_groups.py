@@ -8,12 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
-from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object
 from extender.model.policies import PolicyObject
 from extender.model.release import Domain, GroupSize, Level
-from extender.rules.catalog import counts_of_rules
-from extender.settings.rules import Rules
+from tests.builders import index_of
 from tests.gangs import release_policy
 from tests.laws.cases import case, meets_its_case
 from tests.laws.gated_groups import (
@@ -68,7 +66,7 @@ CHARGED = st.lists(
 
 @given(STEPS)
 def test_groups_equal_a_recount(steps: list[tuple[Object, bool]]) -> None:
-    index = ClusterIndex(Rules(), counts_of_rules())
+    index = index_of()
     for step in steps:
         take(index, step)
         assert audit(index) == []
@@ -76,26 +74,20 @@ def test_groups_equal_a_recount(steps: list[tuple[Object, bool]]) -> None:
 
 @given(STEPS)
 def test_the_order_of_events_is_irrelevant_for_pods_that_wait(steps: list[tuple[Object, bool]]) -> None:
-    index = ClusterIndex(Rules(), counts_of_rules())
+    index = index_of()
     for step in steps:
         take(index, step)
-    other = ClusterIndex(Rules(), counts_of_rules())
-    for each in sorted(index.pods.values(), key=lambda pod: pod.name):
-        other.upsert(each)
-    for policy in index.policies:
-        other.upsert(PolicyObject(policy))
-    assert waiting_pods(index) == waiting_pods(other)
+    pods = sorted(index.pods.values(), key=lambda pod: pod.name)
+    assert waiting_pods(index) == waiting_pods(index_of(*pods, *map(PolicyObject, index.policies)))
 
 
 @given(STEPS)
 def test_groups_leave_nothing_behind(steps: list[tuple[Object, bool]]) -> None:
-    index = ClusterIndex(Rules(), counts_of_rules())
+    index = index_of()
     for step in steps:
         take(index, step)
-    for pod in list(index.pods.values()):
-        index.delete(pod)
-    for placement in list(index.placements):
-        index.delete(placement)
+    for obj in [*index.pods.values(), *index.placements]:
+        index.delete(obj)
     kept = index.gated
     assert kept.records == {}
     assert (kept.groups, kept.orphans, kept._members, kept._known) == ({}, {}, {}, {})
@@ -108,7 +100,7 @@ def test_what_is_used_of_quotas_is_a_sum_over_the_recorded_pods_that_may_be_in_a
     policy: PolicyObject, level: tuple[Level, ...], steps: list[tuple[Object, bool]], *, is_deferred: bool
 ) -> None:
     first = placed("x", policy.policy.key.name, tuple(f"uid-{name}" for name in PODS), level, is_decided=True)
-    index = ClusterIndex(Rules(), counts_of_rules())
+    index = index_of()
     if is_deferred:
         index.gated.defer_to(lambda: None)
     begun: list[tuple[Object, bool]] = [(policy, False), (first, False)]

@@ -8,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
-from extender.index.cluster import ClusterIndex
 from extender.index.state import apply_change, state_of
-from extender.rules.catalog import counts_of_rules
-from extender.settings.rules import Rules
 from tests.builders import Json, index_of, taint
 from tests.laws.requested_shares import SIZES, apply, counted, shares
 
@@ -43,7 +40,7 @@ STEPS = st.lists(
 def test_shares_and_soft_taints_are_those_of_a_count_after_each_step(
     steps: list[tuple[str, str, Any, Any]],
 ) -> None:
-    index = ClusterIndex(Rules(), counts_of_rules())
+    index = index_of()
     for step in steps:
         apply(index, step)
         assert shares(index) == counted(index)

@@ -14,7 +14,7 @@ from extender.settings.rules import with_both_rules
 from extender.verbs.shadow import PodChange, judge_request, rejected_before
 from tests.builders import Json
 from tests.laws.cases import case, meets_its_case
-from tests.laws.observing import WHOLE_ANSWERS, Cluster, apply, built, verdicts_of
+from tests.laws.observing import WHOLE_ANSWERS, Cluster, apply, built, empty, verdicts_of
 from tests.strategies import NODE_NAMES, Ask, Step, decoded, histories, pods
 
 OFF = default_settings("augment").rules
@@ -53,13 +53,7 @@ def test_they_are_those_of_offload_and_the_answers_those_of_augment(
         assert rejected(pod, index) == want
         assert {code for code, _ in verdicts_of(index.view, body).values()} <= {"Success"}
     assert audit(index) == []
-    left = list(cluster.objects.items())
-    for turn in order:
-        if left:
-            (kind, _), body = left.pop(turn % len(left))
-            index.delete(decoded(kind, body))
-    for (kind, _), body in left:
-        index.delete(decoded(kind, body))
+    empty(index, cluster, order)
     assert audit(index) == []
     assert not any(group.counts for group in index.counts.terms.owned())
 
