@@ -1,9 +1,12 @@
 """Counts overtaking: turns that pods had although they came later.
 
-A pod waits in two lines: at a gate for its release, and in the scheduler's queue for its answer. How long it waits for earlier pods
-depends on the machine. How many later pods are served before it does not, where only the time in the line counts:
+A pod waits in three lines: its group waits for a decision, the pod waits at its gate for its release, and in the scheduler's queue
+for its answer. How long it waits for earlier pods depends on the machine. How many later pods are served before it does not, where
+only the time in the line counts:
 
-- a gated pod is in the line once its group is whole. The rest of its group may come late on a busy machine.
+- a group waits for its decision once it is whole. The rest of it may come late on a busy machine.
+- a gated pod is in the line for its release once its group is decided. Decisions are written at the same time, and the API server
+  may answer a later one first. Meanwhile eight pods of that group can be released at once, so only one turn counts for the group.
 - a rejected pod is in the queue once it is active again. A busy machine has more or fewer attempts of others in a backoff.
 - gates are served by namespace. So a turn of another namespace counts only beyond one for each turn of the pod's own namespace.
 
@@ -14,9 +17,10 @@ depends on the machine. Called by `scenario/report.py`.
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.kinds import GROUP_PLACEMENTS, PODS
 from extender.simulator.apiserver.store import ADDED
 from extender.simulator.json_objects import labels_of, uid_of
 from extender.simulator.oracle.journal import Journal, StoreChange
@@ -31,29 +35,69 @@ class Turn(NamedTuple):
     served: float
 
 
-def gate_turns(journal: Journal, group_labels: Collection[str] = ()) -> list[Turn]:
-    """The turns of the pods that were created with a gate and lost it: from when their group was whole to their release.
+@dataclass(slots=True)
+class _Group:
+    """Gated pods that are decided together.
 
-    Pods with the same value of a label of ``group_labels`` are a group, which is whole once the last of them is created.
+    - ``decided``: when the API server first showed the decision; None without one.
+    - ``whole``: when the last pod was created that the decision can count.
+    - ``created``, ``released``: by UID, when the pod was created, and when its gate went.
     """
-    group_of: dict[str, tuple[str, ...]] = {}
-    whole: dict[tuple[str, ...], float] = {}
-    released: dict[str, float] = {}
+
+    namespace: str
+    whole: float = 0.0
+    decided: float | None = None
+    created: dict[str, float] = field(default_factory=dict)
+    released: dict[str, float] = field(default_factory=dict)
+
+
+def overtakings_at_gates(journal: Journal, group_labels: Collection[str], others: Collection[str]) -> Counter[str]:
+    """By released pod: how many groups of ``others`` were decided before its group, and how many pods released before the pod.
+
+    Counted are groups and pods that came later. Pods with the same value of a label of ``group_labels`` are a group.
+    """
+    groups = list(_groups_of(journal, group_labels))
+    decisions = [
+        Turn(group.namespace, str(number), group.whole, group.decided)
+        for number, group in enumerate(groups)
+        if group.decided is not None
+    ]
+    releases = [
+        # A pod may join a group that is decided, or be released before the rest of its group comes.
+        Turn(group.namespace, uid, min(max(group.decided or group.whole, group.created[uid]), at), at)
+        for group in groups
+        for uid, at in group.released.items()
+    ]
+    decided_before = overtakings(decisions, others, by_namespace=True)
+    counts = overtakings(releases, others, by_namespace=True)
+    for number, group in enumerate(groups):
+        for uid in group.released if group.namespace not in others else ():
+            counts[uid] += decided_before[str(number)] if group.created[uid] <= group.whole else 0
+    return counts
+
+
+def _groups_of(journal: Journal, group_labels: Collection[str]) -> Iterable[_Group]:
+    group_of: dict[str, _Group] = {}
+    groups: dict[tuple[str, str], _Group] = {}  # by namespace and value of the label, or UID
     for entry in journal.entries:
-        if not isinstance(entry, StoreChange) or entry.kind is not PODS:
+        if not isinstance(entry, StoreChange) or entry.kind not in (PODS, GROUP_PLACEMENTS):
             continue
-        pod, at = entry.change.stored.read(), entry.change.at
-        uid, is_gated = uid_of(pod), bool(pod["spec"].get("schedulingGates"))
+        obj, at, namespace = entry.change.stored.read(), entry.change.at, entry.change.stored.key.partition("/")[0]
+        if entry.kind is GROUP_PLACEMENTS:
+            group = groups.get((namespace, obj["spec"]["group"]))
+            if group is not None and group.decided is None and obj["spec"].get("decided"):
+                group.decided = at
+            continue
+        uid, is_gated = uid_of(obj), bool(obj["spec"].get("schedulingGates"))
         if entry.change.type == ADDED and is_gated:
-            labels, namespace = labels_of(pod), entry.change.stored.key.partition("/")[0]
-            label = next((label for label in group_labels if label in labels), "")
-            group_of[uid] = (namespace, label, labels[label]) if label else (namespace, uid)
-            whole[group_of[uid]] = at
+            labels = labels_of(obj)
+            value = next((labels[label] for label in group_labels if label in labels), uid)
+            group = group_of[uid] = groups.setdefault((namespace, value), _Group(namespace))
+            group.created[uid] = at
+            group.whole = at if group.decided is None else group.whole
         elif uid in group_of and not is_gated:
-            released.setdefault(uid, at)
-    turns = (Turn(group_of[uid][0], uid, whole[group_of[uid]], at) for uid, at in released.items())
-    # A pod that is released before its group is whole has not waited for the rest of it.
-    return [turn._replace(came=min(turn.came, turn.served)) for turn in turns]
+            group_of[uid].released.setdefault(uid, at)
+    return groups.values()
 
 
 def overtakings(turns: Iterable[Turn], others: Collection[str], *, by_namespace: bool = False) -> Counter[str]:

@@ -23,7 +23,7 @@ from extender.simulator.oracle.gangs import GangViolation, Shares, gang_violatio
 from extender.simulator.oracle.journal import JournalDecision
 from extender.simulator.oracle.policies import PolicyOracle, Tally
 from extender.simulator.oracle.quotas import quota_violations
-from extender.simulator.oracle.turns import Turn, gate_turns, overtakings
+from extender.simulator.oracle.turns import Turn, overtakings, overtakings_at_gates
 from extender.simulator.oracle.violations import Violation, violations
 from extender.simulator.scenario.language import Amount, ArriveGroups
 from extender.simulator.scenario.overview import PolicyMoments, PolicyTimeline
@@ -246,14 +246,14 @@ def _cost(simulated: SimulatedCluster, resident: float) -> Cost:
 
 
 def _overtaken(simulated: SimulatedCluster, others: set[str]) -> Counter[str]:
-    """By pod: how many pods of these namespaces came later and were served earlier, at the gate and in the queue."""
+    """By pod: how many turns of these namespaces came later and were served earlier, at the gate and in the queue."""
     actions = [step.action for step in simulated.play.steps]
     labels = {action.label for action in actions if isinstance(action, ArriveGroups)}
     queued = [
         Turn(answer.namespace, answer.uid, answer.queued, answer.requested + answer.seconds)
         for answer in simulated.loop.answers
     ]
-    counts = overtakings(gate_turns(simulated.loop.journal, labels), others, by_namespace=True)
+    counts = overtakings_at_gates(simulated.loop.journal, labels, others)
     counts.update(overtakings(queued, others))
     return counts
 
