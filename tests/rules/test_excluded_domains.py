@@ -82,36 +82,28 @@ def test_a_lost_zone_is_excluded_after_the_time_and_counts_again_at_once() -> No
 
 
 @pytest.mark.parametrize(
-    "lose",
+    ("change", "is_lost"),
     [
-        lambda zones: zones.node("c", LOST),
-        lambda zones: zones.node("c", unschedulable=True),
-        lambda zones: zones.node("c", taint("karpenter.sh/disrupted")),
+        (lambda zones: zones.node("c", LOST), True),
+        (lambda zones: zones.node("c", unschedulable=True), True),
+        (lambda zones: zones.node("c", taint("karpenter.sh/disrupted")), True),
+        (lambda zones: zones.node("c", taint("dedicated")), False),
+        (lambda zones: zones.node("c", taint("node.kubernetes.io/memory-pressure", effect="PreferNoSchedule")), False),
+        (lambda zones: (zones.node("c", LOST), zones.node("c", name="other")), False),
     ],
-    ids=["a taint", "a cordon", "an autoscaler"],
+    ids=[
+        *("a taint", "a cordon", "an autoscaler", "a taint of the cluster's own", "a taint that only scores"),
+        "another node takes pods",
+    ],
 )
-def test_each_way_in_which_a_node_takes_no_pods(lose: Callable[[Zones], None]) -> None:
+def test_what_makes_a_zone_unavailable(change: Callable[[Zones], object], *, is_lost: bool) -> None:
     zones = Zones((2, 2, 1), EXCLUDING)
-    lose(zones)
+    change(zones)
     zones.domains.step(NOON)
+    assert (zones.domains.due() == NOON + 300) is is_lost
+    assert is_lost or zones.domains.due() == float("inf")
     zones.domains.step(NOON + 300)
-    assert zones.passed() == ["na", "nb"]
-
-
-@pytest.mark.parametrize(
-    "keep",
-    [
-        lambda zones: zones.node("c", taint("dedicated")),
-        lambda zones: zones.node("c", taint("node.kubernetes.io/memory-pressure", effect="PreferNoSchedule")),
-        lambda zones: (zones.node("c", LOST), zones.node("c", name="other")),
-    ],
-    ids=["a taint of the cluster's own", "a taint that only scores", "another node takes pods"],
-)
-def test_what_does_not_make_a_zone_unavailable(keep: Callable[[Zones], object]) -> None:
-    zones = Zones((2, 2, 1), EXCLUDING)
-    keep(zones)
-    zones.domains.step(NOON)
-    assert zones.domains.due() == float("inf")
+    assert (zones.passed() == ["na", "nb"]) is is_lost
 
 
 def test_a_node_that_is_not_ready_takes_no_pods_from_the_time_of_its_condition() -> None:
@@ -154,6 +146,12 @@ def test_an_operator_excludes_a_zone_until_a_time_and_takes_it_back() -> None:
     zones.domains.step(NOON)
     zones.domains.step(NOON + 7200)
     assert zones.passed() == ["nc"], "over"
+    zones = Zones((2, 0, 1), EXCLUDING)
+    zones.index.upsert(TopologyDomains("zones", ZONE, (), (ExcludedDomain("b", NOON + 7200), excluded)))
+    zones.domains.step(NOON)
+    assert zones.passed() == ["na"]
+    zones.index.upsert(TopologyDomains("zones", ZONE, (), (ExcludedDomain("b", NOON + 7200),)))
+    assert zones.passed() == ["nc"], "one of two is taken back"
 
 
 def test_of_many_excluded_zones_the_first_are_named() -> None:
@@ -173,16 +171,6 @@ def test_of_many_zones_it_is_kept_for_the_first_whether_they_are_full(monkeypatc
     for _ in range(2):
         assert zones.passed() == ["na", "nb", "nc"]
     assert len(zones.domains.full) == 2, "one for the key, and one for the nodes, which all keys share"
-
-
-def test_of_two_zones_that_an_operator_excludes_one_is_taken_back_at_once() -> None:
-    zones = Zones((2, 0, 1), EXCLUDING)
-    both = [ExcludedDomain(zone, NOON + 7200, NOON, "new switches") for zone in "bc"]
-    zones.index.upsert(TopologyDomains("zones", ZONE, (), tuple(both)))
-    zones.domains.step(NOON)
-    assert zones.passed() == ["na"]
-    zones.index.upsert(TopologyDomains("zones", ZONE, (), tuple(both[:1])))
-    assert zones.passed() == ["nc"]
 
 
 def test_who_follows_excluded_zones_is_told_when_an_operator_excludes_one_and_takes_it_back() -> None:
