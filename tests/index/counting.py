@@ -35,8 +35,8 @@ def unlimited(body: Json) -> Pod:
     return _UNLIMITED.decode_object(orjson.dumps(body))
 
 
-def compiled_of(index: ClusterIndex, asked: Json) -> CompiledConstraints:
-    return index.view.compiled(unlimited(asked).signature)
+def compiled_of(index: ClusterIndex, incoming: Json) -> CompiledConstraints:
+    return index.view.compiled(unlimited(incoming).signature)
 
 
 def drop_all(index: ClusterIndex) -> None:
@@ -55,24 +55,24 @@ def counts_of(group: GroupView) -> Counts:
     return {group.key.value(domain): count for domain, count in group.counts.items()}
 
 
-def near(index: ClusterIndex, asked: Json) -> list[Counts]:
+def near(index: ClusterIndex, incoming: Json) -> list[Counts]:
     """Pods that match all required affinity terms, for each term's key."""
-    return [counts_of(group) for group in own_terms(compiled_of(index, asked)).affinity]
+    return [counts_of(group) for group in own_terms(compiled_of(index, incoming)).affinity]
 
 
-def apart(index: ClusterIndex, asked: Json) -> list[Counts]:
+def apart(index: ClusterIndex, incoming: Json) -> list[Counts]:
     """Pods that match each required anti-affinity term."""
-    return [counts_of(group) for group in own_terms(compiled_of(index, asked)).anti]
+    return [counts_of(group) for group in own_terms(compiled_of(index, incoming)).anti]
 
 
-def inverse(index: ClusterIndex, asked: Json) -> list[Counts]:
+def inverse(index: ClusterIndex, incoming: Json) -> list[Counts]:
     """Pods whose required anti-affinity selects the asking pod, for each such term that any of them carries."""
-    return [counts_of(group) for group in terms_of_others(compiled_of(index, asked)).anti if group.counts]
+    return [counts_of(group) for group in terms_of_others(compiled_of(index, incoming)).anti if group.counts]
 
 
-def spread_over(index: ClusterIndex, asked: Json) -> list[tuple[Counts, int, int]]:
+def spread_over(index: ClusterIndex, incoming: Json) -> list[tuple[Counts, int, int]]:
     """For each hard constraint: pods by domain, how many domains are eligible, and the least count."""
-    groups = [ask.group for ask in spread_groups(compiled_of(index, asked)).hard]
+    groups = [ask.group for ask in spread_groups(compiled_of(index, incoming)).hard]
     return [(counts_of(group), group.domains, group.least()) for group in groups]
 
 

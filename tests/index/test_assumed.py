@@ -75,7 +75,7 @@ RELABELLED = (OTHER, Assume(OTHER, ("n1", "n2")), WEB)
         # On several it counts nowhere, and constraints that depend on it are undetermined.
         pytest.param([ANYWHERE], {}, {}, IN_BOTH, SEVERAL, id="on several"),
         pytest.param([ON_N1_OR_N3], {}, IN_Z1, {}, SEVERAL, id="sure to come to a domain that has all of them"),
-        pytest.param([ON_N1_OR_N3, Gone(N3)], {}, {}, IN_Z1, SEVERAL, id="not sure while one of them is gone"),
+        pytest.param([ON_N1_OR_N3, Gone(N3)], {}, {}, IN_Z1, SEVERAL, id="not sure while one of them is deleted"),
         pytest.param([ON_N1_OR_N3, node("n3")], {}, {}, IN_Z1, SEVERAL, id="not sure while one has no domain"),
         pytest.param(RELABELLED, {}, {}, IN_BOTH, SEVERAL, id="on several, with the labels that it has now"),
         pytest.param([*RELABELLED, OTHER], {}, {}, {}, SEVERAL, id="on several, with other labels now"),
@@ -105,10 +105,10 @@ def test_where_an_assumed_pod_counts(
 
 
 def test_a_request_need_not_wait_for_a_pod_in_doubt() -> None:
-    index, told = apply(zoned(), ON_N1_OR_N2), list[int]()
-    index.assumed.changes.subscribe(lambda _: told.append(index.assumed.several))
+    index, notified = apply(zoned(), ON_N1_OR_N2), list[int]()
+    index.assumed.changes.subscribe(lambda _: notified.append(index.assumed.several))
     apply(index, Review(5.0))
-    assert told == [0]
+    assert notified == [0]
 
 
 def test_a_namespace_that_is_no_longer_selected_leaves_no_pod_undetermined() -> None:

@@ -108,7 +108,7 @@ HARM: list[tuple[Callable[[ClusterIndex], object], str]] = [
         lambda index: index.unplaced.update(plain=index.pods["plain"]),
         "pod plain: is among those without a node",
     ),
-    (lambda index: index.unplaced.update(gone=pod("gone")), "pod gone: is among those without a node"),
+    (lambda index: index.unplaced.update(deleted=pod("deleted")), "pod deleted: is among those without a node"),
     (lambda index: index.shares.cpu.__setitem__(index.view.known["n2"], 201), REQUESTED),
     (
         lambda index: index.topology.soft_taints.update({(SOFT,): {index.view.known["n1"]}}),
@@ -145,11 +145,11 @@ HARM: list[tuple[Callable[[ClusterIndex], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("harm", "told"), HARM, ids=[told for _, told in HARM])
-def test_what_is_not_true_is_named(index: ClusterIndex, harm: Callable[[ClusterIndex], object], told: str) -> None:
+@pytest.mark.parametrize(("harm", "problem"), HARM, ids=[problem for _, problem in HARM])
+def test_what_is_not_true_is_named(index: ClusterIndex, harm: Callable[[ClusterIndex], object], problem: str) -> None:
     index.upsert(pod("waiting"))
     harm(index)
-    assert told in audit(index)
+    assert problem in audit(index)
 
 
 def test_the_counts_of_domains_and_of_gated_groups_are_asked_for(
@@ -172,12 +172,12 @@ def test_the_pods_that_carry_a_term_may_change_between_any_two_steps() -> None:
         assert found == []
 
 
-@pytest.mark.parametrize(("harm", "told"), HARM, ids=[told for _, told in HARM])
+@pytest.mark.parametrize(("harm", "problem"), HARM, ids=[problem for _, problem in HARM])
 def test_what_is_not_true_of_a_group_with_many_pods_is_named(
-    index: ClusterIndex, harm: Callable[[ClusterIndex], object], told: str, monkeypatch: pytest.MonkeyPatch
+    index: ClusterIndex, harm: Callable[[ClusterIndex], object], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PLACES_COUNTED_A_STEP", 1)
-    test_what_is_not_true_is_named(index, harm, told)
+    test_what_is_not_true_is_named(index, harm, problem)
 
 
 def test_a_group_with_many_pods_is_counted_in_steps_between_which_it_may_change(
@@ -191,8 +191,8 @@ def test_a_group_with_many_pods_is_counted_in_steps_between_which_it_may_change(
         more += getattr(step, "__name__", "") == "_go_on"
         assert step() == []
         index.upsert(pod(f"new-{number}", "n1"))
-        if (gone := index.pods.get(f"more-{more}")) is not None:
-            index.delete(gone)
+        if (deleted := index.pods.get(f"more-{more}")) is not None:
+            index.delete(deleted)
         moved = {"metadata": {"name": "n2", "labels": {HOST: f"n2-{number}"}}}
         index.upsert(read_node(moved))
     assert more > 9

@@ -28,8 +28,8 @@ HERMITS = [pod(f"h{number}", on="n1", apart=[term("zone", app="guest")]) for num
 def zoned(*objects: Object) -> ClusterIndex:
     """Nodes n1 and n2 in zones z1 and z2, with the constraints above compiled already."""
     index = index_of(node("n1", zone="z1"), node("n2", zone="z2"), namespace("default"), *objects)
-    for asked in (NEAR_WEB, SPREAD_WEB, GUEST):
-        compiled_of(index, asked)
+    for incoming in (NEAR_WEB, SPREAD_WEB, GUEST):
+        compiled_of(index, incoming)
     return index
 
 
@@ -63,7 +63,9 @@ FIRST, SECOND = pod("web", on="n1", uid="first", app="web"), pod("web", on="n2",
         pytest.param([WEB, pod("web", on="n1", app="web", terminating=True)], {"z1": 1}, ({}, 2, 0), id="terminating"),
         pytest.param([WEB, pod("web", on="n1", app="web", phase="Succeeded")], {}, ({}, 2, 0), id="finished"),
         pytest.param([FIRST, SECOND], {"z1": 1, "z2": 1}, ({"z1": 1, "z2": 1}, 2, 1), id="another of the same name"),
-        pytest.param([FIRST, SECOND, Gone(FIRST)], {"z2": 1}, ({"z2": 1}, 2, 0), id="the first of the same name gone"),
+        pytest.param(
+            [FIRST, SECOND, Gone(FIRST)], {"z2": 1}, ({"z2": 1}, 2, 0), id="the first of the same name deleted"
+        ),
         pytest.param([pod("web", on="n3", app="web")], {}, ({}, 2, 0), id="on a node that is not known yet"),
         pytest.param([pod("web", on="n3", app="web"), N3], {"z3": 1}, ({"z3": 1}, 3, 0), id="whose node comes later"),
         pytest.param([pod("web", on="n3"), Gone(N3), N3], {}, ({}, 3, 0), id="a node that only pods mention goes"),
@@ -73,7 +75,7 @@ FIRST, SECOND = pod("web", on="n1", uid="first", app="web"), pod("web", on="n2",
         pytest.param([WEB, node("n1", zone="z2")], {"z2": 1}, ({"z2": 1}, 1, 1), id="a relabelled node"),
         pytest.param([WEB, node("n1")], {}, ({}, 1, 0), id="a node that loses the key"),
         pytest.param([WEB, TAINTED], {"z1": 1}, ({}, 1, 0), id="a taint that the spread reads"),
-        pytest.param([WEB, TAINTED, N1], {"z1": 1}, ({"z1": 1}, 2, 0), id="a taint that is gone"),
+        pytest.param([WEB, TAINTED, N1], {"z1": 1}, ({"z1": 1}, 2, 0), id="a taint that is removed"),
         pytest.param([WEB, node("n1", zone="z1", unschedulable=True)], {"z1": 1}, ({"z1": 1}, 2, 0), id="a cordon"),
     ],
 )
@@ -104,7 +106,7 @@ LISTED = pod_json(apart=[term("zone", namespaces=["red"], namespace_selector=mat
 
 
 @pytest.mark.parametrize(
-    ("asked", "steps", "counted"),
+    ("incoming", "steps", "counted"),
     [
         pytest.param(FRIENDLY, [RED["a"], RED["b"], RED["a"]], [1, 0, 1], id="relabelled and back"),
         pytest.param(FRIENDLY, [RED["a"], Gone(RED["a"])], [1, 0], id="removed"),
@@ -113,12 +115,12 @@ LISTED = pod_json(apart=[term("zone", namespaces=["red"], namespace_selector=mat
     ],
 )
 def test_labels_of_a_namespace_decide_which_of_its_pods_count(
-    asked: Json, steps: Sequence[Step], counted: list[int]
+    incoming: Json, steps: Sequence[Step], counted: list[int]
 ) -> None:
     """Trap T3. A namespace without an object is not one without labels: only `{}` and its name reach it."""
     index = zoned(pod("web", on="n1", namespace="red", app="web"))
-    assert apart(index, asked) == [{"z1": 1} if asked is LISTED else {}]
-    assert [apart(apply(index, step), asked) for step in steps] == [[{"z1": 1} if each else {}] for each in counted]
+    assert apart(index, incoming) == [{"z1": 1} if incoming is LISTED else {}]
+    assert [apart(apply(index, step), incoming) for step in steps] == [[{"z1": 1} if each else {}] for each in counted]
 
 
 @pytest.mark.parametrize("was_assumed", [False, True])
@@ -218,7 +220,7 @@ def test_a_count_below_nought_is_reported_as_drift() -> None:
     assert counts_of(group) == {"z1": 1}
 
 
-# -- Subscribers are told of each change once, after it has been applied, and of nothing else --------------------------
+# -- Subscribers are notified of each change once, after it has been applied, and of nothing else --------------------------
 
 NEAR_TEAM = pod_json(near=[term("zone", app="web", namespace_selector={"matchLabels": {"team": "a"}})])
 

@@ -136,22 +136,22 @@ def racked() -> ClusterIndex:
 
 def test_terms_that_cannot_reject_have_no_group_before() -> None:
     index = racked()
-    asked = pod_json(app="x", apart=[odd("rack", app="web")], prefers=[weighted(7, odd("rack", app="web"))])
+    incoming = pod_json(app="x", apart=[odd("rack", app="web")], prefers=[weighted(7, odd("rack", app="web"))])
     groups = index.statistics()["term_groups"]
-    before = compiled_of(index, asked)
+    before = compiled_of(index, incoming)
     assert (own_terms(before).anti, own_terms(before).preferences, index.statistics()["term_groups"]) == (
         (),
         (),
         groups,
     )
     index.upsert(node("n3", zone="z1", labels={"example.com/shelf": "s1"}))
-    assert compiled_of(index, asked) is before
+    assert compiled_of(index, incoming) is before
     index.upsert(node("n1", zone="z1", labels={"example.com/rack": "r1"}))
-    after = compiled_of(index, asked)
-    assert (apart(index, asked), [each.weight for each in own_terms(after).preferences]) == ([{"r1": 1}], [7])
+    after = compiled_of(index, incoming)
+    assert (apart(index, incoming), [each.weight for each in own_terms(after).preferences]) == ([{"r1": 1}], [7])
     assert after.serial != before.serial
     index.upsert(node("n2", zone="z1", labels={"example.com/rack": "r2"}))
-    assert (apart(index, asked), audit(index)) == ([{"r1": 1, "r2": 1}], [])
+    assert (apart(index, incoming), audit(index)) == ([{"r1": 1, "r2": 1}], [])
 
 
 def test_the_terms_over_it_are_offered_once_and_taken_back_once() -> None:

@@ -165,14 +165,14 @@ class TestTooMany:
     ) -> None:
         monkeypatch.setattr(compiled_constraints, "MOST_COMPILED", 1)
         index = zoned()
-        asked = pod_json(near=NEAR_WEB, spreads=[spread("host", app="web")])
-        assert near(index, asked) == [{"z1": 1}]
+        incoming = pod_json(near=NEAR_WEB, spreads=[spread("host", app="web")])
+        assert near(index, incoming) == [{"z1": 1}]
         for number in range(10):
             compiled_of(index, pod_json(near=[term(f"example.com/odd-{number}", app="web")]))
         assert list(index.topology.keys) == ["example.com/odd-9"]
         index.upsert(node("n3", zone="z3"))
         index.upsert(pod("web-3", on="n3", app="web"))
-        assert near(index, asked) == [{"z1": 1, "z3": 1}]
+        assert near(index, incoming) == [{"z1": 1, "z3": 1}]
         assert audit(index) == []
 
     def test_a_key_of_terms_that_pods_carry_goes_with_the_last_of_these_pods(self) -> None:
@@ -226,9 +226,9 @@ def test_required_affinity_compiles_in_time_linear_in_its_terms(work: Calls, key
         terms = many(number)
         if not key:
             terms = [{**each, "topologyKey": f"example.com/k{at}"} for at, each in enumerate(terms)]
-        asked = pod_json(near=terms)
+        incoming = pod_json(near=terms)
         work.taken()
-        compiled_of(index, asked)
+        compiled_of(index, incoming)
         drop_all(index)
         costs.append(work.taken())
     assert costs[1] <= 2.2 * costs[0]
@@ -244,11 +244,11 @@ UNRELATED = [
 
 @pytest.mark.parametrize("change", UNRELATED)
 def test_a_change_that_does_not_concern_a_request_costs_none_of_its_terms(work: Calls, change: Object) -> None:
-    index, asked = two_teams(), pod_json(near=many(50), app="web")
-    compiled = compiled_of(index, asked)
+    index, incoming = two_teams(), pod_json(near=many(50), app="web")
+    compiled = compiled_of(index, incoming)
     index.upsert(change)
     work.taken()
-    assert compiled_of(index, asked) is compiled
+    assert compiled_of(index, incoming) is compiled
     assert work.taken() == 0
 
 
@@ -257,32 +257,32 @@ def test_default_constraints_are_deduced_again_only_where_their_workloads_change
     monkeypatch: pytest.MonkeyPatch, change: Object
 ) -> None:
     deduced = Calls(monkeypatch, (Workloads, "default_selector"))
-    index, asked = two_teams(), pod_json(app="web")
+    index, incoming = two_teams(), pod_json(app="web")
     index.upsert(workload("Service", "own", {"app": "web"}))
-    compiled_of(index, asked)
+    compiled_of(index, incoming)
     deduced.taken()
     index.upsert(change)
-    compiled_of(index, asked)
+    compiled_of(index, incoming)
     assert deduced.taken() == 0
     index.upsert(workload("Service", "own", {"app": "db"}))
-    assert spread_groups(compiled_of(index, asked)).soft == ()
+    assert spread_groups(compiled_of(index, incoming)).soft == ()
     index.delete(workload("Service", "own", {"app": "db"}))
     index.upsert(workload("Service", "own", {"app": "web"}))
-    assert len(spread_groups(compiled_of(index, asked)).soft) == 2
+    assert len(spread_groups(compiled_of(index, incoming)).soft) == 2
     assert audit(index) == []
 
 
 def test_terms_of_existing_pods_that_come_and_go_leave_the_request_s_own_groups(work: Calls) -> None:
-    index, asked = two_teams(), pod_json(near=many(50), app="web")
-    compiled = compiled_of(index, asked)
+    index, incoming = two_teams(), pod_json(near=many(50), app="web")
+    compiled = compiled_of(index, incoming)
     index.upsert(repelling := pod("repelling", on="n2", apart=[term("zone", app="web")]))
     work.taken()
-    now = compiled_of(index, asked)
+    now = compiled_of(index, incoming)
     assert work.taken() == 0
     assert own_terms(now).affinity is own_terms(compiled).affinity
     assert [counts_of(group) for group in terms_of_others(now).anti] == [{"z2": 1}]
     index.delete(repelling)
-    assert terms_of_others(compiled_of(index, asked)).anti == ()
+    assert terms_of_others(compiled_of(index, incoming)).anti == ()
 
 
 def test_own_labels_of_a_namespace_decide_anew_whether_a_pod_matches_itself() -> None:
@@ -500,10 +500,10 @@ def test_pods_are_filed_by_the_label_keys_that_selections_anchor_on() -> None:
 
 def test_a_selection_that_no_request_reads_does_not_note_namespaces_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selections, "MOST_STALE", 3)
-    index, asked = spaces(), pod_json(near=[term(namespace_selector=matching(team="a"), app="app7")])
-    compiled_of(index, asked)
+    index, incoming = spaces(), pod_json(near=[term(namespace_selector=matching(team="a"), app="app7")])
+    compiled_of(index, incoming)
     for number in range(20):
         index.upsert(namespace(f"ns{number}", team="a"))
     (selection,) = {selection for selection, _ in index.counts.selections.acquired()}
     assert len(selection.stale) <= 3
-    assert near(index, asked) == [{"n1": 1}]
+    assert near(index, incoming) == [{"n1": 1}]

@@ -243,12 +243,12 @@ def test_many_pods_are_filed_again_later_where_that_is_asked_for() -> None:
 
 def test_subscribers_are_told_of_the_groups_that_changed_and_of_no_others() -> None:
     index = index_with(gated("a", "x"), gated("b", "y"))
-    told: list[str] = []
-    index.gated.changes.subscribe(lambda change: told.append(change.new.value if change.new else ""))
+    notified: list[str] = []
+    index.gated.changes.subscribe(lambda change: notified.append(change.new.value if change.new else ""))
     index.upsert(gated("a", "x", minute=3))
-    assert told == [], "nothing that the release reads has changed"
+    assert notified == [], "nothing that the release reads has changed"
     index.upsert(gated("a", "y"))
-    assert sorted(told) == ["x", "y"]
+    assert sorted(notified) == ["x", "y"]
 
 
 def test_a_recorded_pod_is_charged_to_its_policy_until_it_is_gone_whatever_selects_it_by_then() -> None:
@@ -256,19 +256,19 @@ def test_a_recorded_pod_is_charged_to_its_policy_until_it_is_gone_whatever_selec
     zone = Domain("d", ("a",))
     policies = [release_policy(name, selector={"matchLabels": {"team": name}}, domains=(zone,)) for name in ("a", "b")]
     index = cluster(*map(PolicyObject, policies), stage("n1", "a"))
-    told = list[str]()
+    notified = list[str]()
     released = [
         gated("p", "x", released="x", on="n1", cpu=500, labels={"team": team}, node_selector={ZONE: "a"})
         for team in ("a", "a", "b")
     ]
-    index.gated.freed.subscribe(lambda change: told.append(str(change.new)))
+    index.gated.freed.subscribe(lambda change: notified.append(str(change.new)))
     index.gated.record(GroupKey("default", str(policies[0].key), "x"), (Level(ZONE, "a"),), ["uid-p"])
     for each in released:
         index.upsert(each)
-        assert told == []
+        assert notified == []
     assert [index.gated.charges.of(str(each.key), "d") for each in policies] == [{"pods": 1}, {}]
     index.delete(released[-1])
-    assert (told, index.gated.records) == ([str(policies[0].key)], {})
+    assert (notified, index.gated.records) == ([str(policies[0].key)], {})
 
 
 def test_gating_is_kept_for_gated_and_released_pods_only() -> None:

@@ -1,4 +1,4 @@
-"""What a namespace may use: what counts, how long, which pods wait, and which are told when there is room again."""
+"""What a namespace may use: what counts, how long, which pods wait, and which are notified when there is room again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def apart(name: str, app: str = "", **fields: Any) -> Pod:
     return pod(name, apart=[term(app=app or name)], **fields)
 
 
-def asked(index: ClusterIndex, *pods: Pod) -> list[str]:
+def exceeded(index: ClusterIndex, *pods: Pod) -> list[str]:
     """For each pod, which is shown first, the limit that it exceeds."""
     excesses = []
     for incoming in pods:
@@ -117,8 +117,8 @@ def test_the_limit_that_a_pod_exceeds(
     for existing in there:
         index.upsert(existing)
         augment.upsert(existing)
-    assert asked(index, *incoming) == expected
-    assert asked(augment, *incoming) == [""] * len(incoming)
+    assert exceeded(index, *incoming) == expected
+    assert exceeded(augment, *incoming) == [""] * len(incoming)
     assert augment.namespace_budgets.statistics()["waiting_signatures"] == 0
     assert SELECTORS not in expected or used(augment).selectors == used(index).selectors + 1
 
@@ -154,7 +154,7 @@ RACKS = [{"matchExpressions": [requirement("rack", "In", ["r1", "r2"])]}]
 )
 def test_what_pods_use(incoming: list[Pod], expected: Json) -> None:
     index = index_within()
-    asked(index, *incoming)
+    exceeded(index, *incoming)
     amounts = used(index)._asdict() | {"": used(index)}
     assert {name: amounts[name] for name in expected} == expected
 
@@ -169,7 +169,7 @@ def test_a_pod_that_another_scheduler_places_counts_on_its_node() -> None:
 
 def test_the_text_names_namespace_use_and_setting() -> None:
     index = index_within()
-    asked(index, apart("a"), apart("b"))
+    exceeded(index, apart("a"), apart("b"))
     index.upsert(late := pod("late", apart=[term(app="c"), term(app="d")]))
     text = "namespace default uses 2 different selectors and the pod adds 2, limits.perNamespace.selectors is 2"
     before = index.statistics()
@@ -192,7 +192,7 @@ def test_five_thousand_deployments_of_a_namespace_fit_with_both_revisions_of_a_r
                 spread(key, app="shop", component=f"c{number}", tier="web", match_label_keys=["pod-template-hash"])
                 for key in ("zone", "host")
             ]
-            assert asked(index, pod(f"{number}-{revision}", labels=labels, spreads=constraints)) == [""]
+            assert exceeded(index, pod(f"{number}-{revision}", labels=labels, spreads=constraints)) == [""]
     assert used(index).selectors == 10_000
     assert max(index.namespace_budgets.shares().values()) <= 0.5
 
@@ -223,7 +223,7 @@ def test_a_label_that_all_workloads_share_files_none_of_them_twice() -> None:
     index = index_within(NamespaceLimits())
     for number in range(1000):
         labels: Json = {"app": "shop", "component": f"c{number}"}
-        asked(index, pod(f"p{number}", labels=labels, apart=[term(**labels)], spreads=[spread(**labels)]))
+        exceeded(index, pod(f"p{number}", labels=labels, apart=[term(**labels)], spreads=[spread(**labels)]))
     late = pod("late", labels={"app": "shop", "component": "c500"}).signature
     filed = (index.counts.selections._anchors, index.counts.terms._owner_anchors)
     assert [len(list(each.candidates(late.namespace, late.labels))) <= 2 * CROWDED + 2 for each in filed] == [
@@ -237,32 +237,32 @@ def test_a_request_for_a_pod_that_does_not_exist_counts_nothing_until_the_pod_ex
     index = index_within()
     ghost = apart("ghost")
     assert index.view.compiled(ghost.signature).excess is None
-    asked(index, apart("a"), apart("b"))
+    exceeded(index, apart("a"), apart("b"))
     assert index.view.compiled(apart("late").signature).excess is not None
     uses = index.namespace_budgets.by_namespace["default"]
     assert (uses.amounts.selectors, dict(uses.waiting)) == (2, {})
-    assert asked(index, ghost) == [SELECTORS], "its constraints were compiled before it existed"
+    assert exceeded(index, ghost) == [SELECTORS], "its constraints were compiled before it existed"
 
 
 def test_room_is_there_when_the_last_pod_with_the_constraints_is_gone_and_those_that_wait_are_told() -> None:
-    index, told = index_within(), list[object]()
-    index.view.budget_changes.subscribe(told.append)
+    index, notified = index_within(), list[object]()
+    index.view.budget_changes.subscribe(notified.append)
     first, replica, late = apart("a"), apart("a-2", "a"), apart("late")
-    assert asked(index, first, replica, apart("b", on="n1"), late) == ["", "", "", "perNamespace.selectors"]
+    assert exceeded(index, first, replica, apart("b", on="n1"), late) == ["", "", "", "perNamespace.selectors"]
     index.delete(first)
-    assert (told, asked(index, late)) == ([], ["perNamespace.selectors"])
+    assert (notified, exceeded(index, late)) == ([], ["perNamespace.selectors"])
     index.delete(replica)
-    assert (len(told), asked(index, late)) == (1, [""])
+    assert (len(notified), exceeded(index, late)) == (1, [""])
     index.delete(late)
-    assert len(told) == 1, "nothing waits any more"
+    assert len(notified) == 1, "nothing waits any more"
 
 
 def test_the_metrics_have_the_namespaces_that_use_most_and_the_pods_that_wait() -> None:
     index = index_within(NamespaceLimits(selectors=4, topology_keys=10, cross_namespace_terms=1, compile_steps=1000))
     for number in range(12):
-        asked(index, *(apart(f"p{number}-{each}", namespace=f"ns{number}") for each in range(1 + number % 3)))
-    asked(index, *(apart(f"late-{each}", namespace="ns2") for each in range(2)))
-    asked(index, pod("replica", apart=[term(app="late-1")], namespace="ns2"))
+        exceeded(index, *(apart(f"p{number}-{each}", namespace=f"ns{number}") for each in range(1 + number % 3)))
+    exceeded(index, *(apart(f"late-{each}", namespace="ns2") for each in range(2)))
+    exceeded(index, pod("replica", apart=[term(app="late-1")], namespace="ns2"))
     shares = index.namespace_budgets.shares()
     assert len({namespace for namespace, _ in shares}) == 10
     assert (shares["ns2", "selectors"], shares["ns2", "topologyKeys"]) == (1.0, 0.1)
@@ -273,14 +273,14 @@ def test_the_metrics_have_the_namespaces_that_use_most_and_the_pods_that_wait() 
 def test_many_namespaces_with_pods_that_wait_are_added_up() -> None:
     index = index_within(NamespaceLimits(selectors=1))
     for number in range(12):
-        asked(index, *(apart(f"{name}-{number}", namespace=f"ns{number}") for name in "ab"))
+        exceeded(index, *(apart(f"{name}-{number}", namespace=f"ns{number}") for name in "ab"))
     waiting = index.namespace_budgets.waiting_pods(index.counts.compiler.pods)
     assert (len(waiting), waiting["(others)"], sum(waiting.values())) == (11, 2, 12)
 
 
 def test_the_audit_names_a_namespace_whose_use_is_wrong() -> None:
     index = index_within()
-    asked(index, apart("a"), bound := apart("b", on="n1"))
+    exceeded(index, apart("a"), bound := apart("b", on="n1"))
     use = index.namespace_budgets.by_namespace["default"]
     use._steps += 1
     use.waiting[apart("deleted").signature] = Excess("x", "y")

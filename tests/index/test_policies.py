@@ -59,15 +59,15 @@ def test_a_changed_policy_is_found_by_its_new_selector_only() -> None:
 
 def test_each_change_has_a_version_and_is_told_and_a_repetition_is_neither() -> None:
     table = PolicyTable()
-    told: list[IndexChange[Policy]] = []
-    table.changes.subscribe(told.append)
+    notified: list[IndexChange[Policy]] = []
+    table.changes.subscribe(notified.append)
     first, second = policy(), policy(generation=2, nodeName="n")
     table.put(first)
     table.put(policy())
     table.put(second)
     table.remove(second.key)
     table.remove(second.key)
-    assert told == [IndexChange(None, first), IndexChange(first, second), IndexChange(second, None)]
+    assert notified == [IndexChange(None, first), IndexChange(first, second), IndexChange(second, None)]
     assert table.version == 3
 
 

@@ -43,17 +43,12 @@ def seen(index: ClusterIndex) -> object:
     return counts, undetermined, requested, on_nodes, sizes
 
 
-def test_it_looks_the_same_afterwards() -> None:
+def test_it_looks_the_same_afterwards_and_assumptions_end_as_before() -> None:
     index = zoned()
     before = seen(index)
     index.rebuild()
     assert seen(index) == before
     assert (index.drifts, audit(index)) == (1, ANEW)
-
-
-def test_assumptions_end_afterwards_as_they_would_have_before() -> None:
-    index = zoned()
-    index.rebuild()
     index.upsert(pod("sure", on="n2", app="web"))
     index.upsert(pod("open", on="n1", app="web"))
     assert near(index, NEAR_WEB) == [{"z1": 2, "z2": 1}]

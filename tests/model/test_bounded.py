@@ -89,12 +89,12 @@ def test_the_sizes_of_what_is_kept_add_up_and_never_exceed_the_bound(
 
 
 def test_a_function_is_called_again_only_for_what_is_not_kept() -> None:
-    asked: list[str] = []
+    computed: list[str] = []
 
     @cached(10 * FAIR_SHARE, lambda text: len(text))  # noqa: PLW0108 (len takes more than texts)
     def shouted(text: str) -> str:
-        asked.append(text)
+        computed.append(text)
         return text.upper()
 
     assert [shouted("a"), shouted("a"), shouted("b" * 11), shouted("b" * 11)] == ["A", "A", "B" * 11, "B" * 11]
-    assert asked == ["a", "b" * 11, "b" * 11]
+    assert computed == ["a", "b" * 11, "b" * 11]

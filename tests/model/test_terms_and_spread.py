@@ -89,8 +89,8 @@ def test_a_term_of_an_existing_pod_covers(made: AffinityTerm, covered: set[str])
 
 def test_a_term_selects_by_namespace_and_labels_together() -> None:
     made = term_of(namespaces=["other"])
-    asked = [("other", {"app": "web"}), ("other", {"app": "db"}), ("own", {"app": "web"})]
-    assert [made.selects(namespace, labels, None) for namespace, labels in asked] == [True, False, False]
+    pods = [("other", {"app": "web"}), ("other", {"app": "db"}), ("own", {"app": "web"})]
+    assert [made.selects(namespace, labels, None) for namespace, labels in pods] == [True, False, False]
 
 
 def test_scores_round_halves_away_from_zero_and_more_domains_weigh_more() -> None:

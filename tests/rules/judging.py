@@ -23,15 +23,15 @@ from tests.contenders import contender_json
 from tests.fakes import FakeClock, FakeWriter, until
 
 
-def prepared(index: ClusterIndex, asked: Json) -> PreparedFilters:
+def prepared(index: ClusterIndex, incoming: Json) -> PreparedFilters:
     """The filters of every rule that is active for the pod."""
-    pod = read_pod(asked)
+    pod = read_pod(incoming)
     return catalog.prepare_filters(pod, index.view.compiled(pod.signature), index.view, IndexFrame())
 
 
-def rejections(index: ClusterIndex, asked: Json) -> dict[str, Reason | None]:
+def rejections(index: ClusterIndex, incoming: Json) -> dict[str, Reason | None]:
     """The reason against each node, None where the pod may stand there; both ways of asking agree."""
-    filters = prepared(index, asked)
+    filters = prepared(index, incoming)
     found = {name: filters.reason(number) for name, number in sorted(index.view.known.items())}
     for name, number in index.view.known.items():
         parts = filters.verdict(number)
@@ -46,39 +46,39 @@ def rejections(index: ClusterIndex, asked: Json) -> dict[str, Reason | None]:
     return found
 
 
-def against_all(index: ClusterIndex, asked: Json) -> Reason | None:
-    """The reason that is told against every node without looking at any, if there is one, and it is the right one."""
-    rejections(index, asked)
-    certain = prepared(index, asked).rejects_all
+def against_all(index: ClusterIndex, incoming: Json) -> Reason | None:
+    """The reason against every node without looking at any, if there is one, and it is the right one."""
+    rejections(index, incoming)
+    certain = prepared(index, incoming).rejects_all
     return None if certain is None else certain.reason
 
 
-def passing(index: ClusterIndex, asked: Json) -> list[str]:
+def passing(index: ClusterIndex, incoming: Json) -> list[str]:
     """The nodes on which the pod may stand."""
-    return [name for name, reason in rejections(index, asked).items() if reason is None]
+    return [name for name, reason in rejections(index, incoming).items() if reason is None]
 
 
-def reason(index: ClusterIndex, asked: Json, node: str) -> Reason | None:
+def reason(index: ClusterIndex, incoming: Json, node: str) -> Reason | None:
     """Why one node is refused."""
-    return rejections(index, asked)[node]
+    return rejections(index, incoming)[node]
 
 
-def parts(index: ClusterIndex, asked: Json, node: str) -> Rejection | None:
+def parts(index: ClusterIndex, incoming: Json, node: str) -> Rejection | None:
     """The rejection of one node with its parts."""
-    return prepared(index, asked).verdict(index.view.known[node])
+    return prepared(index, incoming).verdict(index.view.known[node])
 
 
-def scored(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[PreparedScore]:
+def scored(index: ClusterIndex, incoming: Json, *names: str, hard_weight: int = 1) -> list[PreparedScore]:
     """What each rule that has something to add gives these nodes, or all nodes."""
-    compiled = index.view.compiled(read_pod(asked).signature)
+    compiled = index.view.compiled(read_pod(incoming).signature)
     nodes = [index.view.known[name] for name in names or sorted(index.view.known)]
     rules = Rules(inter_pod_affinity=InterPodAffinitySettings(hard_pod_affinity_weight=hard_weight))
     return catalog.prepare_scores(compiled, index.view, IndexFrame(), nodes, rules)
 
 
-def raw(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[int] | None:
+def raw(index: ClusterIndex, incoming: Json, *names: str, hard_weight: int = 1) -> list[int] | None:
     """The raw scores of the one rule that has something to add; None where there is none."""
-    found = scored(index, asked, *names, hard_weight=hard_weight)
+    found = scored(index, incoming, *names, hard_weight=hard_weight)
     if not found:
         return None
     (only,) = found
@@ -86,9 +86,9 @@ def raw(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> 
     return only.raw()
 
 
-def normalized(index: ClusterIndex, asked: Json, *names: str, hard_weight: int = 1) -> list[int]:
+def normalized(index: ClusterIndex, incoming: Json, *names: str, hard_weight: int = 1) -> list[int]:
     """The scores from 0 to 100 of the one rule that has something to add."""
-    (only,) = scored(index, asked, *names, hard_weight=hard_weight)
+    (only,) = scored(index, incoming, *names, hard_weight=hard_weight)
     return only.normalized()
 
 
@@ -112,7 +112,7 @@ class Asker:
         return list(self.ask(name, *nodes, **fields).result.passed)
 
     async def requeued(self, args: ExtenderArgs, subscribers: Sized, change: Callable[[], object]) -> list[str]:
-        """What is written for a pod that is rejected now, after a change of which the subscribers are told."""
+        """What is written for a pod that is rejected now, after a change that notifies the subscribers."""
         assert not self.verb.decide(args, 0).result.passed
         writer, view = FakeWriter(), self.index.view
         found = RejectedPodWriter(self.index, writer, lambda pod: find_node_elsewhere(pod, view, self.settings, 0))

@@ -174,13 +174,13 @@ def test_of_many_zones_it_is_kept_for_the_first_whether_they_are_full(monkeypatc
 
 
 def test_who_follows_excluded_zones_is_told_when_an_operator_excludes_one_and_takes_it_back() -> None:
-    zones, told = Zones((2, 2, 1), EXCLUDING), list[float]()
-    zones.domains.changes.subscribe(lambda _: told.append(zones.domains.now))
+    zones, notified = Zones((2, 2, 1), EXCLUDING), list[float]()
+    zones.domains.changes.subscribe(lambda _: notified.append(zones.domains.now))
     zones.index.upsert(TopologyDomains("zones", ZONE, (), (ExcludedDomain("c", NOON + 7200),)))
-    told.clear()  # of the object
+    notified.clear()  # of the object
     for now in (NOON, NOON + 60, NOON + 7200):
         zones.domains.step(now)
-    assert told == [NOON, NOON + 7200]
+    assert notified == [NOON, NOON + 7200]
 
 
 @pytest.mark.parametrize("least", ["Declared", 4])
@@ -303,12 +303,12 @@ def test_a_policy_of_a_namespace_excludes_no_domain_for_others() -> None:
 
 def test_nodes_that_flap_change_counts_and_neither_version_nor_subscribers() -> None:
     zones = Zones((2, 2, 1), EXCLUDING)
-    told: list[object] = []
-    zones.domains.changes.subscribe(told.append)
+    notified: list[object] = []
+    zones.domains.changes.subscribe(notified.append)
     for _ in range(100):
         zones.node("c", LOST)
         zones.node("c")
-    assert (told, zones.domains.due()) == ([], float("inf"))
+    assert (notified, zones.domains.due()) == ([], float("inf"))
 
 
 def test_nodes_of_a_request_may_make_a_domain_available() -> None:

@@ -36,7 +36,7 @@ class Scene(Asker):
         super().__init__(index, made, ("n0", "n1"), cpu=HALF)
 
     def assume(self, name: str, *nodes: str, doubted: bool = False, **fields: Any) -> Pod:
-        """A pod that any scheduler asked about passed on the nodes."""
+        """A pod of any scheduler passed on the nodes."""
         pod = contender(name, **({"cpu": HALF} | fields))
         self.index.upsert(pod)
         self.index.assume(pod, nodes, 0.0, doubted=doubted)
@@ -217,7 +217,7 @@ def test_room_that_a_resize_gives_back_is_free_once_the_container_has_less() -> 
 
 
 def test_a_rejection_stays_valid_while_room_is_only_taken() -> None:
-    """Many rejected pods are asked about after every binding."""
+    """Many rejected pods are requested again after every binding."""
     scene = Scene(stage("n2"))
     scene.assume("a", "n1")
     first = scene.ask("c", "n1")

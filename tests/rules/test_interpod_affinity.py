@@ -177,8 +177,8 @@ class TestNamespaces:
     ) -> None:
         hermit = pod("hermit", on="n1", namespace="own", apart=[term("host", namespace_selector=chosen, app="web")])
         index = cluster(namespace("red", team="a"), namespace("blue", team="b"), hermit)
-        asked = {name: pod_json(namespace=name, app="web") for name in ("red", "blue", "ghost")}
-        assert sorted(name for name, body in asked.items() if "n1" not in passing(index, body)) == kept_away
+        incoming = {name: pod_json(namespace=name, app="web") for name in ("red", "blue", "ghost")}
+        assert sorted(name for name, body in incoming.items() if "n1" not in passing(index, body)) == kept_away
 
     @pytest.mark.parametrize(
         ("wanted", "reached"),
@@ -226,17 +226,17 @@ class TestNamespaces:
         beyond = term("host", namespace_selector=matching(team="a"), app="web")
         hermit = pod("hermit", on="n1", namespace="own", apart=[beyond])
         friend = pod("friend", on="n2", namespace="own", prefers=[weighted(7, beyond)])
-        asked = pod_json(namespace="red", app="web")
+        incoming = pod_json(namespace="red", app="web")
         for rules, passes, points in (
             (WITH_SELECTORS, ["bare", "n2", "n3"], 7),
             (WITHOUT_SELECTORS, ["bare", "n1", "n2", "n3"], 0),
             (WITH_SELECTORS, ["bare", "n2", "n3"], 7),
         ):
             index = index_of(*NODES, namespace("own"), namespace("red", team="a"), hermit, friend, rules=rules)
-            assert passing(index, asked) == passes
-            assert (raw(index, asked, "n2", "n3") or [0, 0])[0] == points
+            assert passing(index, incoming) == passes
+            assert (raw(index, incoming, "n2", "n3") or [0, 0])[0] == points
             index.delete(hermit)
-            assert passing(index, asked) == ["bare", "n1", "n2", "n3"]
+            assert passing(index, incoming) == ["bare", "n1", "n2", "n3"]
 
     def test_a_negative_selector_s_first_pod_rule_asks_for_its_own_namespace(self) -> None:
         wanted = [term("zone", namespace_selector=NOT_TEAM_A, app="web")]

@@ -52,30 +52,30 @@ def web_on(*names: str) -> ClusterIndex:
 
 
 class Metered:
-    """A filter verb, and what its meter was told. Each look at the clock takes a second."""
+    """A filter verb, and what its meter has timed. Each look at the clock takes a second."""
 
     def __init__(self, index: ClusterIndex, by: Settings | None = None) -> None:
         self.verb = FilterVerb(index.view, by or DECISIVE)
         self.meter = self.verb.meter
-        self.told: list[tuple[str, str]] = []
+        self.timed: list[tuple[str, str]] = []
         seconds = count()
         self.meter.start(lambda: float(next(seconds)), self._tell)
 
     def _tell(self, rule: str, point: str, spent: float) -> None:
         assert spent > 0
-        self.told.append((rule, point))
+        self.timed.append((rule, point))
 
-    def ask(self, asked: Json, *names: str, sampled: bool = False) -> FilterDecision:
+    def ask(self, incoming: Json, *names: str, sampled: bool = False) -> FilterDecision:
         if sampled:
             self.meter.left = 1
-        return self.verb.decide(asking(asked, *(names or NAMES)), 0)
+        return self.verb.decide(asking(incoming, *(names or NAMES)), 0)
 
 
 class TestEvaluations:
     """Counted in every decision, by rule, extension point and verb."""
 
     @pytest.mark.parametrize(
-        ("asked", "expected"),
+        ("incoming", "expected"),
         [
             pytest.param(PLAIN, {}, id="no constraint"),
             pytest.param(APART, {("InterPodAffinity", "Filter", "filter"): 2}, id="anti-affinity"),
@@ -83,11 +83,13 @@ class TestEvaluations:
             pytest.param(NEAR_IF_POSSIBLE, {("InterPodAffinity", "Score", "filter"): 2}, id="a preference"),
         ],
     )  # fmt: skip
-    def test_a_rule_that_does_not_concern_the_pod_is_not_evaluated(self, asked: Json, expected: dict[Any, int]) -> None:
+    def test_a_rule_that_does_not_concern_the_pod_is_not_evaluated(
+        self, incoming: Json, expected: dict[Any, int]
+    ) -> None:
         """KEP-3022, "Are there any missing metrics": which plugin affected a pod's scheduling."""
         metered = Metered(web_on("n1"))
-        metered.ask(asked)
-        metered.ask(asked)
+        metered.ask(incoming)
+        metered.ask(incoming)
         assert metered.meter.totals() == expected
 
     def test_a_rejection_from_the_cache_evaluates_none(self) -> None:
@@ -104,12 +106,12 @@ class TestEvaluations:
 
     def test_preemption_counts_in_both_verbs_that_plan_one(self) -> None:
         keeper = contender("keeper", on="n1", apart=[WEB], priority=0)
-        asked = contender_json("web", app="web", priority=9)
+        incoming = contender_json("web", app="web", priority=9)
         held, meter = cluster(stage(zone="z1"), keeper, contender("web", app="web", priority=9)), RuleMeter()
-        assert decide_preemption(preempting(asked, {"n1": []}), held.view, EXECUTE, 0, meter).plan is not None
+        assert decide_preemption(preempting(incoming, {"n1": []}), held.view, EXECUTE, 0, meter).plan is not None
         assert meter.totals() == {("InterPodAffinity", "PostFilter", "preempt"): 1}
         metered = Metered(held, EXECUTE)
-        assert metered.ask(asked, "n1").plan is not None
+        assert metered.ask(incoming, "n1").plan is not None
         assert metered.meter.totals()["InterPodAffinity", "PostFilter", "filter"] == 1
 
 
@@ -157,10 +159,10 @@ class TestTimes:
         metered = Metered(web_on("n1"))
         for _ in range(FIRST + SAMPLE):
             metered.ask(SPREAD)
-        assert metered.told == [("PodTopologySpread", "Filter")] * 2
+        assert metered.timed == [("PodTopologySpread", "Filter")] * 2
 
     @pytest.mark.parametrize(
-        ("asked", "expected"),
+        ("incoming", "expected"),
         [
             pytest.param(PLAIN, [], id="no constraint"),
             pytest.param(APART, [("InterPodAffinity", "Filter")], id="anti-affinity"),
@@ -177,36 +179,36 @@ class TestTimes:
             ),
         ],
     )  # fmt: skip
-    def test_each_rule_has_its_own_time(self, asked: Json, expected: Sequence[tuple[str, str]]) -> None:
+    def test_each_rule_has_its_own_time(self, incoming: Json, expected: Sequence[tuple[str, str]]) -> None:
         metered = Metered(web_on("n1"))
-        metered.ask(asked, sampled=True)
-        assert metered.told == list(expected)
+        metered.ask(incoming, sampled=True)
+        assert metered.timed == list(expected)
 
     def test_prioritize_and_preemption_are_timed_by_their_extension_points(self) -> None:
         metered = Metered(web_on("n1"))
         metered.meter.left = 1
         prioritize_nodes(asking(NEAR_IF_POSSIBLE, *NAMES), metered.verb._view, WHOLE, metered.meter)
-        assert metered.told == [("InterPodAffinity", "Score")]
-        asked = contender_json("web", app="web", priority=9)
+        assert metered.timed == [("InterPodAffinity", "Score")]
+        incoming = contender_json("web", app="web", priority=9)
         held = cluster(
             stage(zone="z1"), contender("keeper", on="n1", apart=[WEB]), contender("web", app="web", priority=9)
         )
         metered = Metered(held, EXECUTE)
-        metered.ask(asked, "n1", sampled=True)
-        assert metered.told == [("InterPodAffinity", "Filter"), ("InterPodAffinity", "PostFilter")]
-        metered.told.clear()
+        metered.ask(incoming, "n1", sampled=True)
+        assert metered.timed == [("InterPodAffinity", "Filter"), ("InterPodAffinity", "PostFilter")]
+        metered.timed.clear()
         metered.meter.left = 1
-        decide_preemption(preempting(asked, {"n1": []}), held.view, EXECUTE, 0, metered.meter)
-        assert metered.told == [("InterPodAffinity", "PostFilter")]
+        decide_preemption(preempting(incoming, {"n1": []}), held.view, EXECUTE, 0, metered.meter)
+        assert metered.timed == [("InterPodAffinity", "PostFilter")]
 
     @pytest.mark.parametrize("placement", ["decisive", "cooperative"])
     @pytest.mark.parametrize(
-        "asked", [PLAIN, APART, SPREAD, NEAR_IF_POSSIBLE], ids=["plain", "apart", "spread", "near"]
+        "incoming", [PLAIN, APART, SPREAD, NEAR_IF_POSSIBLE], ids=["plain", "apart", "spread", "near"]
     )
-    def test_a_timed_decision_is_the_same_as_any_other(self, asked: Json, placement: str) -> None:
+    def test_a_timed_decision_is_the_same_as_any_other(self, incoming: Json, placement: str) -> None:
         for on in ((), ("n1",), NAMES):
             metered = Metered(web_on(*on), settings(placement=placement))
-            plain, timed = metered.ask(asked), metered.ask(asked, sampled=True)
+            plain, timed = metered.ask(incoming), metered.ask(incoming, sampled=True)
             assert (plain.result.passed, plain.result.reasons) == (timed.result.passed, timed.result.reasons)
 
     def test_a_rule_inside_of_another_stops_it(self) -> None:

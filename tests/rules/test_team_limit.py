@@ -134,11 +134,11 @@ def test_a_rejected_pod_is_tried_again_once_a_pod_of_the_team_has_left() -> None
 def test_it_counts_nothing_before_a_node_has_a_rack_and_from_then_on() -> None:
     index = cluster(stage("n0"))
     verb = FilterVerb(index.view, settings())
-    asked = asking(contender_json("asking", **ASKED), "n0")
+    incoming = asking(contender_json("asking", **ASKED), "n0")
     for each in range(2):
         index.upsert(contender(f"red-{each}", on="n0", team="red", priority=100))
-    assert list(verb.decide(asked, 0).result.passed) == ["n0"]
+    assert list(verb.decide(incoming, 0).result.passed) == ["n0"]
     assert index.statistics()["term_groups"] == 0
     index.upsert(stage("n0", labels={RACK: "r0"}))
-    assert not verb.decide(asked, 0).result.passed
+    assert not verb.decide(incoming, 0).result.passed
     assert audit(index) == []

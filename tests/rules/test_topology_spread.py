@@ -50,8 +50,8 @@ def zones(*counts: int) -> list[Object]:
 def test_zones_that_only_nodes_of_the_request_are_in_are_domains_of_their_own() -> None:
     index = index_of(*zones(1, 1))
     brought = [node_json(f"new-{number}", zone=f"other-{number}") for number in range(3)]
-    asked = pod_json(app="web", spreads=[spread("zone", app="web")])
-    result = filter_nodes(asking(asked, nodes=[*brought, node_json("n1", zone="z1")]), index.view, settings(), 0)
+    incoming = pod_json(app="web", spreads=[spread("zone", app="web")])
+    result = filter_nodes(asking(incoming, nodes=[*brought, node_json("n1", zone="z1")]), index.view, settings(), 0)
     assert sorted(result.passed) == ["new-0", "new-1", "new-2"]
 
 
@@ -82,14 +82,14 @@ def test_a_rejection_has_the_domain_its_count_what_it_is_measured_against_and_so
 
 def test_too_much_skew_in_every_domain_is_told_without_a_look_at_any_node() -> None:
     """Only where it is certain: an earlier constraint and a node without the key have reasons of their own."""
-    asked = pod_json(app="web", spreads=[spread("zone", app="web", min_domains=3)])
+    one = pod_json(app="web", spreads=[spread("zone", app="web", min_domains=3)])
     racked = [node(f"n{number}", zone=f"z{number}", labels={"rack": "r1"}) for number in (1, 2)]
     two = pod_json(app="web", spreads=[spread("rack", 9, app="web"), spread("zone", app="web", min_domains=3)])
     for objects, incoming, expected in (
-        (zones(1, 1), asked, Reason.SPREAD_SKEW),
-        (zones(1, 0), asked, None),
-        (zones(1, 1, 1), asked, None),
-        ([*zones(1, 1), node("bare")], asked, None),
+        (zones(1, 1), one, Reason.SPREAD_SKEW),
+        (zones(1, 0), one, None),
+        (zones(1, 1, 1), one, None),
+        ([*zones(1, 1), node("bare")], one, None),
         ([*zones(1, 1), *racked, node("bare", zone="z1")], two, None),
     ):
         assert against_all(index_of(*objects), incoming) is expected

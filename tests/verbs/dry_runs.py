@@ -85,7 +85,7 @@ WEB_EVERYWHERE: list[Object] = [
 
 
 class Asker:
-    """An index with these objects, asked about a pod."""
+    """An index with these objects, and requests for a pod."""
 
     def __init__(self, *objects: Object, **sections: Any) -> None:
         self.index: ClusterIndex = cluster(*objects)
@@ -94,7 +94,7 @@ class Asker:
         self.verb = FilterVerb(self.index.view, self.settings)
 
     def ask(self, *names: str, **pod: Any) -> FilterDecision:
-        """The decision about a pod of these fields, asked for these nodes or all."""
+        """The decision about a pod of these fields, for these nodes or all."""
         args = asking(contender_json("asking", **(pod or LONELY)), *(names or self.index.view.known))
         return self.decide(args)
 
@@ -106,7 +106,7 @@ class Asker:
         return decision
 
 
-def told(plan: PreemptionPlan | None) -> tuple[str, list[str]] | None:
+def node_and_victims(plan: PreemptionPlan | None) -> tuple[str, list[str]] | None:
     return None if plan is None else (plan.node, [each.name for each in plan.victims])
 
 

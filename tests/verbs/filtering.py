@@ -21,15 +21,15 @@ def two_nodes(*occupied: str) -> ClusterIndex:
     return index_of(node("n1"), node("n2"), *(pod(f"web-{name}", on=name, app="web") for name in occupied))
 
 
-def ask(index: ClusterIndex, asked: Json, *names: str) -> FilterResult:
-    result = filter_nodes(asking(asked, *names), index.view, WHOLE, seed=0)
+def ask(index: ClusterIndex, incoming: Json, *names: str) -> FilterResult:
+    result = filter_nodes(asking(incoming, *names), index.view, WHOLE, seed=0)
     if Reason.MALFORMED_POD not in result.reasons:  # those texts quote the parser
         assert set(result.unresolvable.values()) == {reason.text for reason in result.reasons}
     return result
 
 
-def ask_nodes(index: ClusterIndex, asked: Json, nodes: Sequence[Json]) -> FilterResult:
-    return filter_nodes(asking(asked, nodes=nodes), index.view, WHOLE, seed=0)
+def ask_nodes(index: ClusterIndex, incoming: Json, nodes: Sequence[Json]) -> FilterResult:
+    return filter_nodes(asking(incoming, nodes=nodes), index.view, WHOLE, seed=0)
 
 
 NAMES = ("n1", "n2", "n3", "n4")
@@ -48,12 +48,12 @@ def coming(index: ClusterIndex, *names: str, name: str = "w", app: str = "web") 
     return index
 
 
-def waits(index: ClusterIndex, asked: Json, chosen: Settings = TWO, names: Sequence[str] = NAMES) -> bool:
-    return FilterVerb(index.view, chosen).should_wait(asking(asked, *names))
+def waits(index: ClusterIndex, incoming: Json, chosen: Settings = TWO, names: Sequence[str] = NAMES) -> bool:
+    return FilterVerb(index.view, chosen).should_wait(asking(incoming, *names))
 
 
-def passed(index: ClusterIndex, asked: Json, chosen: Settings = TWO) -> list[str]:
-    return sorted(filter_nodes(asking(asked, *NAMES), index.view, chosen, seed=0).passed)
+def passed(index: ClusterIndex, incoming: Json, chosen: Settings = TWO) -> list[str]:
+    return sorted(filter_nodes(asking(incoming, *NAMES), index.view, chosen, seed=0).passed)
 
 
 NEAR_TEAM_A = term("host", selector=matching(app="web"), namespace_selector=matching(t="a"))
@@ -67,7 +67,7 @@ class Asker:
         self.index = index_of(*map(node, ("n0", "n1", "n2")), *(pod(f"web-{n}", on=n, app="web") for n in ("n1", "n2")))
         self.verb = FilterVerb(self.index.view, self.settings)
         self.memory = self.verb.rejections
-        self.asked = 0
+        self.requests = 0
         self.relabel(t="a")
 
     def relabel(self, **labels: str) -> None:
@@ -76,10 +76,10 @@ class Asker:
     def ask(self, *names: str) -> FilterResult:
         args = asking(pod_json("asking", apart=[NEAR_TEAM_A]), *(names or ("n1", "n2")))
         self.signature = args.pod.signature
-        self.asked += 1
+        self.requests += 1
         return self.verb.decide(args, 0).result
 
     @property
     def decided(self) -> int:
         """How many requests the cache did not answer."""
-        return self.asked - self.memory.hits
+        return self.requests - self.memory.hits

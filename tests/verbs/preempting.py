@@ -34,7 +34,7 @@ def decide(
     *objects: Object,
     pod: dict[str, object] | None = None,
     by: Settings = EXECUTE,
-    promised: str = "",
+    planned: str = "",
     violations: int = 0,
     seed: int = 0,
     assumed: Mapping[str, str] | None = None,
@@ -49,12 +49,12 @@ def decide(
     args = preempting(
         LARGE if pod is None else pod, {n: [f"uid-{v}" for v in vs] for n, vs in candidates.items()}, violations
     )
-    if promised:
-        held.nominate_in_memory(args.pod, promised, ["uid-a"])
+    if planned:
+        held.nominate_in_memory(args.pod, planned, ["uid-a"])
     return decide_preemption(args, held.view, by, seed)
 
 
-def told(plan: PreemptionPlan | None) -> tuple[str, list[str]] | None:
+def node_and_victims(plan: PreemptionPlan | None) -> tuple[str, list[str]] | None:
     return None if plan is None else (plan.node, [each.name for each in plan.victims])
 
 

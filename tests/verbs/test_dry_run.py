@@ -30,11 +30,11 @@ from tests.verbs.dry_runs import (
     crowd,
     large,
     lonely,
+    node_and_victims,
     preemptor,
     removed,
     search,
     texts,
-    told,
     web,
 )
 
@@ -288,7 +288,7 @@ def test_the_filter_plans_a_preemption_or_waits_for_one(
     if victim:
         asker.index.nominate_in_memory(contender("asking"), "n1", [victim])
     decision = asker.ask(*names, **pod)
-    assert told(decision.plan) == plan
+    assert node_and_victims(decision.plan) == plan
     assert result in (None, decision.result)
 
 
@@ -347,7 +347,7 @@ class TestUnhelpfulNodes:
     def test_another_priority_is_another_request(self) -> None:
         asker = Asker(*self.BLOCKED, self.LOW)
         asker.ask()
-        assert told(asker.ask(**LONELY | {"priority": IMPORTANT + 1}).plan) == ("n1", ["w1"])
+        assert node_and_victims(asker.ask(**LONELY | {"priority": IMPORTANT + 1}).plan) == ("n1", ["w1"])
 
     def test_the_kinds_that_were_added_first_are_forgotten_first(self) -> None:
         asker = Asker(*self.BLOCKED, self.LOW)

@@ -141,8 +141,8 @@ def test_the_pods_own_elements_count_against_the_limits_as_at_admission(
         body = with_spec(affinity=affinity(own))
         answer = ask(verb(made, limits=asker.settings.limits), copy.deepcopy(body))
         assert ("podAntiAffinity" in answer.obj["spec"]["affinity"]) == is_held
-        asked = asking(body).pod
-        assert (effective_pod(asked, asker.index.view, asker.settings) is not asked) == is_held
+        incoming = asking(body).pod
+        assert (effective_pod(incoming, asker.index.view, asker.settings) is not incoming) == is_held
 
 
 BROKEN: Json = {"nodeName": "Not A Name", "failurePolicy": "Fail"}
@@ -412,8 +412,8 @@ def test_what_policies_add_does_not_count_in_the_budget_of_the_pods_namespace() 
     assert asker.passed(body)
     use = asker.index.namespace_budgets.by_namespace["default"]
     assert use.amounts[:2] == (1, 1)
-    asker.index.delete(gone := read_pod(body))
+    asker.index.delete(deleted := read_pod(body))
     assert dict(asker.index.namespace_budgets.by_namespace) == {}
-    asker.index.upsert(gone)  # its constraints may still be compiled
+    asker.index.upsert(deleted)  # its constraints may still be compiled
     assert asker.passed(body)
     assert asker.index.namespace_budgets.by_namespace["default"].amounts[:2] == (1, 1)

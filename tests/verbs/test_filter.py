@@ -200,8 +200,8 @@ class TestDecisive:
 
     DECISIVE = settings(placement="decisive", answers={"shortlist": 2})
 
-    def passed(self, index: ClusterIndex, asked: Json, *names: str, seed: int = 0, avoid: str = "") -> list[str]:
-        return list(filter_nodes(asking(asked, *names), index.view, self.DECISIVE, seed, avoid).passed)
+    def passed(self, index: ClusterIndex, incoming: Json, *names: str, seed: int = 0, avoid: str = "") -> list[str]:
+        return list(filter_nodes(asking(incoming, *names), index.view, self.DECISIVE, seed, avoid).passed)
 
     def test_a_pod_that_terms_of_an_existing_pod_select_gets_one_node(self) -> None:
         index = two_nodes()
@@ -234,10 +234,10 @@ LIKING = pod_json(app="web", prefers=[weighted(10, term("zone", app="web"))])
 SPREADING = pod_json(app="web", spreads=[spread("zone", hard=False, app="web")])
 
 
-@pytest.mark.parametrize("asked", [LIKING, SPREADING], ids=["preference", "soft spread"])
-def test_a_pod_that_scores_count_is_waited_for_while_it_was_answered_just_before(asked: Json) -> None:
+@pytest.mark.parametrize("incoming", [LIKING, SPREADING], ids=["preference", "soft spread"])
+def test_a_pod_that_scores_count_is_waited_for_while_it_was_answered_just_before(incoming: Json) -> None:
     index = coming(zoned(), "n1", "n3")  # at 0.0
-    verb, request = FilterVerb(index.view, TWO), asking(asked, *NAMES)
+    verb, request = FilterVerb(index.view, TWO), asking(incoming, *NAMES)
     assert [verb.should_wait(request, since) for since in (-0.1, 0.0, inf)] == [True, False, False]
     assert not FilterVerb(coming(zoned(), "n1", "n3", app="db").view, TWO).should_wait(request, -0.1)
     assert not FilterVerb(coming(zoned(), "n1").view, TWO).should_wait(request, -0.1)

@@ -23,8 +23,8 @@ from tests.verbs.preempting import (
     decide,
     decide_next,
     full,
+    node_and_victims,
     nodes_of,
-    told,
 )
 
 ADVISE, OFF = (settings(preemption={"mode": mode}) for mode in ("advise", "off"))
@@ -78,7 +78,7 @@ EXECUTED: dict[str, tuple[Offers, list[Any], Json, tuple[str, list[str]] | Preem
         ("n1", ["web", "other"]),
     ),
     "no victims are needed": ({"n1": []}, [stage()], {"pod": LONELY}, NOTHING),
-    "a plan runs": (BOTH, FULL, {"promised": "n1"}, NOTHING),
+    "a plan runs": (BOTH, FULL, {"planned": "n1"}, NOTHING),
     "our victim still terminates": (
         ON_N1, [*FULL, contender("going", on="n1", terminating=True, preempted=True)],
         {"pod": asking(nominated="n1")}, NOTHING,
@@ -89,11 +89,11 @@ EXECUTED: dict[str, tuple[Offers, list[Any], Json, tuple[str, list[str]] | Preem
     # The victim is deleted, and only the scheduler does not know yet that its room is free.
     "the room of the plan is free": (
         {"n1": ["left"], "n2": ["b"]}, [*FULL[:2], contender("left", on="n1", cpu=2000), FULL[3]],
-        {"promised": "n1"}, NOTHING,
+        {"planned": "n1"}, NOTHING,
     ),
     "the room of the plan is too small": (
         {"n1": ["left"], "n2": ["b"]}, [*FULL[:2], contender("left", on="n1", cpu=2001), FULL[3]],
-        {"promised": "n1"}, ("n1", ["left"]),
+        {"planned": "n1"}, ("n1", ["left"]),
     ),
     "a nomination by another component": (
         {"n2": ["b"]}, [*FULL, stage("n3"), contender("c", on="n3", cpu=4000, priority=IMPORTANT)],
@@ -145,7 +145,7 @@ def test_what_is_executed(
 ) -> None:
     """The answer to the scheduler is empty: it does nothing."""
     decision = decide(offers, *objects, **how)
-    assert (told(decision.plan) if decision.plan else decision) == expected
+    assert (node_and_victims(decision.plan) if decision.plan else decision) == expected
     assert decision.candidates == ()
 
 
@@ -202,7 +202,7 @@ def test_what_is_left_to_the_scheduler(
 def test_the_number_of_violated_budgets_counts_before_priority() -> None:
     args = preempting(LARGE, {"n1": ["uid-a"]})
     args.candidates.extend(preempting(LARGE, {"n2": ["uid-b"]}, violations=1).candidates)
-    assert told(decide_preemption(args, cluster(*GUARDED).view, EXECUTE, 0).plan) == ("n1", ["a"])
+    assert node_and_victims(decide_preemption(args, cluster(*GUARDED).view, EXECUTE, 0).plan) == ("n1", ["a"])
 
 
 def test_nominations_of_lower_priority_on_the_node_are_to_be_cleared() -> None:

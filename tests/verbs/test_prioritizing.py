@@ -43,8 +43,8 @@ def web_in(*zones: str) -> list[Object]:
     return [*nodes, *(pod(f"web-{number}", on=zone, app="web") for number, zone in enumerate(zones))]
 
 
-def scores(index: ClusterIndex, asked: Json, *, in_tree: bool = False) -> dict[str, int]:
-    args = asking(asked, *sorted(index.view.known))
+def scores(index: ClusterIndex, incoming: Json, *, in_tree: bool = False) -> dict[str, int]:
+    args = asking(incoming, *sorted(index.view.known))
     return dict(prioritize_nodes(args, index.view, IN_TREE if in_tree else EXTENDER))
 
 
@@ -242,9 +242,9 @@ def test_nodes_that_a_request_brings_along_are_compared_by_what_they_offer_thems
 # -- The search past the scheduler's sample: which node of the whole cluster a pod is nominated to -----------------------
 
 
-def found(index: ClusterIndex, asked: Json, seed: int = 0) -> tuple[str, bool]:
+def found(index: ClusterIndex, incoming: Json, seed: int = 0) -> tuple[str, bool]:
     """The node, and whether any passes our rules."""
-    return find_node_elsewhere(read_pod(asked), index.view, Settings(), seed)
+    return find_node_elsewhere(read_pod(incoming), index.view, Settings(), seed)
 
 
 def test_equally_good_nodes_take_turns_so_that_pods_rejected_together_do_not_all_go_to_one() -> None:

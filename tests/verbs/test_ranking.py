@@ -40,10 +40,10 @@ TEN = [f"n{number}" for number in range(10)]
 WEB_ZONES = {"z1": 1, "z2": 3, "z3": 2}
 
 
-def shortlist(index: ClusterIndex, asked: Json, names: Sequence[str], most: int, seed: int = 0) -> list[str]:
+def shortlist(index: ClusterIndex, incoming: Json, names: Sequence[str], most: int, seed: int = 0) -> list[str]:
     """The names that pass, in the order of the answer."""
     chosen = settings(answers={"shortlist": most})
-    return list(filter_nodes(asking(asked, *names), index.view, chosen, seed).passed)
+    return list(filter_nodes(asking(incoming, *names), index.view, chosen, seed).passed)
 
 
 def three_zones() -> ClusterIndex:
@@ -98,7 +98,7 @@ def test_no_limit_names_every_node_that_passes() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(
-    ("asked", "best"),
+    ("incoming", "best"),
     [
         pytest.param(pod_json(prefers=[weighted(10, term("zone", app="web"))]), ["z2", "z2", "z3"], id="prefers"),
         pytest.param(pod_json(avoids=[weighted(10, term("zone", app="web"))]), ["z1", "z1", "z3"], id="avoids"),
@@ -113,18 +113,18 @@ def test_no_limit_names_every_node_that_passes() -> None:
         ),
     ],
 )
-def test_the_best_come_first_wherever_the_search_starts(asked: Json, best: list[str], seed: int) -> None:
+def test_the_best_come_first_wherever_the_search_starts(incoming: Json, best: list[str], seed: int) -> None:
     index = three_zones()
-    assert zones(shortlist(index, asked, sorted(index.view.known), 3, seed)) == best
+    assert zones(shortlist(index, incoming, sorted(index.view.known), 3, seed)) == best
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_node_that_a_request_brings_without_the_key_is_best_in_the_same_way(seed: int) -> None:
     index = three_zones()
-    asked = pod_json(avoids=[weighted(10, term("zone", app="web"))])
+    incoming = pod_json(avoids=[weighted(10, term("zone", app="web"))])
     nodes = [node_json("z1-a", zone="z1"), node_json("z3-a", zone="z3"), node_json("template")]
     chosen = settings(answers={"shortlist": 1})
-    assert filter_nodes(asking(asked, nodes=nodes), index.view, chosen, seed).passed == ["template"]
+    assert filter_nodes(asking(incoming, nodes=nodes), index.view, chosen, seed).passed == ["template"]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -147,11 +147,11 @@ def test_nodes_that_the_pod_prefers_are_not_cut_off(*, prefers: bool) -> None:
     """kube-scheduler scores preferred node affinity among the answered nodes only."""
     names = [f"n{number}" for number in range(100)]
     index = index_of(*(node(name, disk="ssd" if name in {"n3", "n77"} else "hdd") for name in names))
-    asked = pod_json()
+    incoming = pod_json()
     if prefers:
         preference = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
-        asked["spec"]["affinity"] = {"nodeAffinity": {PREFERRED: [{"weight": 5, "preference": preference}]}}
-    answers = [shortlist(index, asked, names, 4, seed) for seed in range(20)]
+        incoming["spec"]["affinity"] = {"nodeAffinity": {PREFERRED: [{"weight": 5, "preference": preference}]}}
+    answers = [shortlist(index, incoming, names, 4, seed) for seed in range(20)]
     assert {len(set(each)) for each in answers} == {4}
     assert all({"n3", "n77"} <= set(each) for each in answers) is prefers
 
@@ -205,15 +205,15 @@ def search_of(index: ClusterIndex, names: Sequence[str]) -> tuple[RequestSearch,
     placed=st.lists(
         st.tuples(st.sampled_from(NAMES), st.sampled_from(["web", "web", "bad"]), st.sampled_from([1, 5])), max_size=60
     ),
-    asked=st.sets(st.sampled_from(NAMES), min_size=1),
+    requested=st.sets(st.sampled_from(NAMES), min_size=1),
     most=st.integers(1, 12),
     turn=st.integers(0, 1000),
 )
 def test_the_ranks_are_those_of_the_best_nodes(
-    placed: list[tuple[str, str, int]], asked: set[str], most: int, turn: int
+    placed: list[tuple[str, str, int]], requested: set[str], most: int, turn: int
 ) -> None:
     index = many_nodes(*(pod(f"p{at}", on=on, **liking(weight, app)) for at, (on, app, weight) in enumerate(placed)))
-    names = sorted(asked)
+    names = sorted(requested)
     search, groups = search_of(index, names)
     if not groups:
         return
@@ -246,9 +246,9 @@ def test_as_many_nodes_are_found_as_are_wanted_however_many_reject(refusing: int
 
 
 def test_preferences_that_repel_are_not_sought_from_the_top() -> None:
-    asked = pod("asking", avoids=[weighted(1, term("host", app="web"))])
+    incoming = pod("asking", avoids=[weighted(1, term("host", app="web"))])
     index = many_nodes(pod("web", on="n0", app="web"))
-    compiled = index.view.compiled(asked.signature)
+    compiled = index.view.compiled(incoming.signature)
     groups = InterPodAffinity().ranked_groups(compiled, index.view, NODES_THERE, Settings().rules)
     assert groups
     assert not ranking.has_small_domains(groups)
@@ -261,9 +261,9 @@ def test_for_equals_no_domain_is_tried_that_is_worse_than_a_node_that_was_found(
     index = many_nodes(*(pod(f"web-{name}", on=name, **liking(1)) for name in NAMES), *more)
     (search, groups), tried, passing = search_of(index, NAMES[1:20]), list[int](), RequestSearch.passing
 
-    def counted(asked: RequestSearch, nodes: Sequence[int]) -> Sequence[int]:
+    def counted(searched: RequestSearch, nodes: Sequence[int]) -> Sequence[int]:
         tried.append(len(nodes))
-        return passing(asked, nodes)
+        return passing(searched, nodes)
 
     monkeypatch.setattr(RequestSearch, "passing", counted)
     found = ranking.equals_by_top_domains(groups, search, 32, 0)

@@ -1,4 +1,4 @@
-"""What a group is told to wait for, as a sentence about 0, 1 or 2 pods, and the patch that releases a pod."""
+"""What a group waits for, as a sentence about 0, 1 or 2 pods, and the patch that releases a pod."""
 
 from __future__ import annotations
 

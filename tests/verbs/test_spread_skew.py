@@ -135,16 +135,16 @@ def test_which_policies_select_the_pods_is_asked_once_for_a_controller_and_in_a_
     for number in range(5):
         for zone in "ab":
             put(index, f"{number}-{zone}", ("StatefulSet", f"s{number}"), zone=zone)
-    asked: list[str] = []
+    selections: list[str] = []
 
-    def noted(*arguments: Any) -> Any:
-        asked.append("")
+    def counted(*arguments: Any) -> Any:
+        selections.append("")
         return enforced_directives(*arguments)
 
-    monkeypatch.setattr(spread_skew, "enforced_directives", noted)
+    monkeypatch.setattr(spread_skew, "enforced_directives", counted)
     in_steps = []
     for _ in skew_figures(index.view, ENABLED):
-        in_steps.append(len(asked))
-        asked.clear()
+        in_steps.append(len(selections))
+        selections.clear()
     assert max(in_steps) == 1
     assert sum(in_steps) == 5

@@ -156,13 +156,13 @@ def patch_of(response: Json) -> list[Json]:
 
 def ask(admit: AdmitVerb, obj: Json, operation: str = "CREATE", **request: Any) -> Answer:
     """Asks about an object and applies the patch. Checks that the verb changed nothing of the request itself."""
-    asked = review(obj, operation, **request)
-    before = copy.deepcopy(asked)
-    found = admit.decide(asked)
-    assert asked == before, "the request was changed"
+    sent = review(obj, operation, **request)
+    before = copy.deepcopy(sent)
+    found = admit.decide(sent)
+    assert sent == before, "the request was changed"
     assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     response = orjson.loads(orjson.dumps(found["response"]))
-    assert response["uid"] == asked["request"]["uid"]
+    assert response["uid"] == sent["request"]["uid"]
     unshared: Json = orjson.loads(
         orjson.dumps(obj)
     )  # a patch of one field must not reach another that shares its object

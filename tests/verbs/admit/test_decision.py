@@ -105,12 +105,12 @@ def test_whatever_stands_in_an_object_it_is_answered_and_a_patch_applies(spec: J
 @given(JUNK, JUNK)
 def test_whatever_the_request_is_it_is_answered(body: Any, request: Any) -> None:
     admit = verb(EVERYTHING, policy("strict", failurePolicy="Fail"))
-    for asked in (
+    for sent in (
         body,
         {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request},
         review(body),
     ):
-        assert isinstance(admit.decide(asked)["response"]["allowed"], bool)
+        assert isinstance(admit.decide(sent)["response"]["allowed"], bool)
     for name in review(pod())["request"]:
         assert isinstance(admit.decide(review(pod(), **{name: request}))["response"]["allowed"], bool)
 

@@ -84,7 +84,7 @@ def test_policies_of_a_namespace_take_nothing_from_those_of_the_cluster(
 
 @pytest.mark.parametrize("name", PADDED)
 def test_what_a_padded_pod_has_no_room_for_is_a_failure_of_the_policy(name: str) -> None:
-    """With `failurePolicy: Fail` the pod is refused; else it is told, and the filter holds the pod to it."""
+    """With `failurePolicy: Fail` the pod is rejected; else a warning says so, and the filter holds the pod to it."""
     directives = PADDED[name][1]
     refused = admit_pod(name, platform(**directives))
     assert refused.response["allowed"] is False
@@ -125,7 +125,7 @@ def test_in_augment_mode_a_pod_above_a_limit_gets_what_selects_nodes_and_its_gat
     assert TAINTED in placed["tolerations"]
     assert placed["affinity"]["nodeAffinity"][REQUIRED] == REQUIRES["nodeAffinity"][REQUIRED]
     assert placed["schedulingGates"]
-    assert ask(admit, found.obj).patch == [], "asked again, nothing is added twice"
+    assert ask(admit, found.obj).patch == [], "reviewed again, nothing is added twice"
 
 
 def test_a_pod_above_a_limit_is_refused_where_a_policy_that_must_not_be_missed_cannot_be_applied() -> None:
