@@ -14,8 +14,8 @@ from extender.verbs.dry_run import DryRun, NodeVictims
 from extender.verbs.preempt import Examination, PreemptionDecision, decide_preemption
 from tests.builders import Json, preempting, settings
 from tests.contenders import cluster, contender, contender_json, stage
+from tests.verbs.dry_runs import IMPORTANT
 
-IMPORTANT = 100
 EXECUTE = settings(preemption={"mode": "execute"})
 LARGE = contender_json("asking", priority=IMPORTANT, cpu=2000)
 FULL: list[Object] = [
@@ -52,10 +52,6 @@ def decide(
     if planned:
         held.nominate_in_memory(args.pod, planned, ["uid-a"])
     return decide_preemption(args, held.view, by, seed)
-
-
-def node_and_victims(plan: PreemptionPlan | None) -> tuple[str, list[str]] | None:
-    return None if plan is None else (plan.node, [each.name for each in plan.victims])
 
 
 NODES: list[Object] = [stage(f"n{number}") for number in range(5)]

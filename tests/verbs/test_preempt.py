@@ -11,10 +11,10 @@ from extender.settings.configuration import default_settings
 from extender.verbs.preempt import PreemptionDecision, decide_preemption
 from tests.builders import Json, preempting, settings, spread, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
+from tests.verbs.dry_runs import IMPORTANT, node_and_victims
 from tests.verbs.preempting import (
     EXECUTE,
     FULL,
-    IMPORTANT,
     LARGE,
     URGENT,
     ZONES,
@@ -23,7 +23,6 @@ from tests.verbs.preempting import (
     decide,
     decide_next,
     full,
-    node_and_victims,
     nodes_of,
 )
 
