@@ -170,6 +170,11 @@ class Reservations(ReservedView):
         reserved = self._groups.get(group)
         return reserved.pods if reserved is not None else ()
 
+    def until(self, group: GroupKey) -> float:
+        """When the slots of a group expire; 0 if it has none. O(1)."""
+        reserved = self._groups.get(group)
+        return 0.0 if reserved is None else reserved.until
+
     def groups_in(self, namespace: str) -> int:
         """How many groups of a namespace have slots. O(groups with slots)."""
         return sum(group.namespace == namespace for group in self._groups)

@@ -239,7 +239,10 @@ class GroupReconciler:
             stored = self._placements.find(group.key)
             if stored is not None and stored.decision is not None:
                 memory.decision, memory.since = stored.decision, now
-                memory.claimed_until = now + self._writer.claim_left(group.spec, stored.decision)
+                # The first `_begin` of a term may have reserved room: its end and the claim to the domain are known by the slots.
+                memory.reserved_until = self._index.reserved.until(group.key)
+                left = self._writer.claim_left(group.spec, stored.decision)
+                memory.claimed_until = max(now + left, memory.reserved_until)
         decision = memory.unanswered or memory.decision
         if decision is not None:
             memory.levels = decision.levels

@@ -1,4 +1,4 @@
-"""Decisions whose write has no answer, and pods that are bound while room is searched for their group."""
+"""Writes without an answer and changes of the leader: decisions, room and domains of groups, and pods that are bound meanwhile."""
 
 from __future__ import annotations
 
@@ -208,3 +208,31 @@ async def test_a_group_of_which_a_pod_is_bound_while_room_is_searched_lacks_none
         await scene.clock.advance(1)
         assert scene.index.reserved.statistics()["reserved_slots"] == size - 1
     assert scene.warnings == []
+
+
+# -- the second look of a new leader, at groups for which it has reserved room already -----------------------------------
+
+
+async def test_a_domain_whose_pods_are_released_and_not_bound_is_given_to_no_other_group_by_a_new_leader() -> None:
+    scene = Scene({"a": 4, "b": 5}, exclusive=True)
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(1)
+    async with scene.leading():
+        await scene.pass_time(1)
+        scene.create("y", 1, 2)
+        await scene.pass_time(2)
+    assert scene.released() == {"x-1": "a", "x-2": "a", "y-1": "b", "y-2": "b"}
+
+
+async def test_a_new_leader_gives_back_only_the_room_of_pods_about_which_no_scheduler_asks() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1, size=2)
+    scene.create("x", 2, size=2, scheduler="other")
+    async with scene.leading():
+        await scene.pass_time(1)
+    async with scene.leading():
+        await scene.pass_time(1)
+        scene.index.reserved.note_request(scene.index.pods["uid-x-1"], scene.clock.now())
+        await scene.pass_time(scene.budget.unasked + 1)
+        assert list(scene.index.reserved.pods_of(_X)) == ["uid-x-1"]
