@@ -19,29 +19,26 @@ def would_run(venv: Path, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def would_install(venv: Path, target: str) -> list[str]:
-    """What pip is told to install for a target."""
-    return [line.split()[-1].strip("'") for line in would_run(venv, target) if " -m pip " in line]
+@pytest.mark.parametrize(
+    ("there", "target", "installed"),
+    [
+        ("", "run", [".[uvloop]"]),
+        ("", "check", [".[dev]"]),
+        ("", "image", []),
+        ("ready", "run", []),
+        ("run-ready", "run", []),
+        ("run-ready", "check", [".[dev]"]),
+    ],
+)
+def test_a_target_installs_what_it_needs_and_no_more(
+    tmp_path: Path, there: str, target: str, installed: list[str]
+) -> None:
+    (tmp_path / there).touch()
+    lines = would_run(tmp_path, target)
+    assert [line.split()[-1].strip("'") for line in lines if " -m pip " in line] == installed
 
 
-@pytest.mark.parametrize(("target", "wanted"), [("run", ".[uvloop]"), ("check", ".[dev]")])
-def test_a_target_installs_what_it_needs_and_no_more(tmp_path: Path, target: str, wanted: str) -> None:
-    assert would_install(tmp_path, target) == [wanted]
-
-
-def test_where_the_tools_are_installed_run_installs_nothing(tmp_path: Path) -> None:
-    (tmp_path / "ready").touch()
-    assert would_install(tmp_path, "run") == []
-
-
-def test_after_run_the_tools_are_still_installed_for_what_needs_them(tmp_path: Path) -> None:
-    (tmp_path / "run-ready").touch()
-    assert would_install(tmp_path, "run") == []
-    assert would_install(tmp_path, "check") == [".[dev]"]
-
-
-def test_the_image_is_built_without_any_tool_and_on_the_base_and_under_the_name_that_are_given(tmp_path: Path) -> None:
-    assert would_install(tmp_path, "image") == []
+def test_the_image_is_built_on_the_base_and_under_the_name_that_are_given(tmp_path: Path) -> None:
     *_, last = would_run(tmp_path, "image", "BASE=any/python:3", "IMAGE=registry.example/a")
     assert last.endswith('-m deploy.release.image --base "any/python:3" --name "registry.example/a"')
     assert would_run(tmp_path, "image")[-1].rstrip().endswith("-m deploy.release.image")

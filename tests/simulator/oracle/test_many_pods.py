@@ -12,7 +12,7 @@ from extender.simulator.oracle import violations as judge
 from extender.simulator.oracle.journal import Journal
 from extender.simulator.oracle.violations import violations
 from tests.costs.measuring import Operations
-from tests.simulator.plain import HOSTNAME, ZONE, namespace, node, pod, spread
+from tests.simulator.plain import HOSTNAME, ZONE, affinity, namespace, node, pod, spread, term
 
 WEB = {"app": "web"}
 NODES = 12
@@ -34,18 +34,7 @@ def journal_of(decisions: int, **spec: Any) -> Journal:
     "spec",
     [
         pytest.param({"topologySpreadConstraints": [spread(ZONE, skew=5, labels=WEB)]}, id="spread"),
-        pytest.param(
-            {
-                "affinity": {
-                    "podAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": [
-                            {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": WEB}}
-                        ]
-                    }
-                }
-            },
-            id="affinity",
-        ),
+        pytest.param({"affinity": affinity(term(HOSTNAME, app="web"))}, id="affinity"),
     ],
 )
 def test_a_decision_about_a_workload_costs_no_more_for_the_pods_that_it_has(spec: JsonObject) -> None:
@@ -62,6 +51,6 @@ def test_a_decision_about_a_workload_costs_no_more_for_the_pods_that_it_has(spec
 
 def test_a_long_judgement_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "PROGRESS_EVERY", 10)
-    told: list[int] = []
-    violations(journal_of(25), progress=told.append)
-    assert told == [10, 20]
+    reported: list[int] = []
+    violations(journal_of(25), progress=reported.append)
+    assert reported == [10, 20]

@@ -2,126 +2,105 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from extender.cli.main import main
 from extender.cli.simulate import Round, describe, excesses
 from extender.model.units import ByteSize
+from extender.simulator.json_objects import JsonObject
 from extender.simulator.scenario.language import CostComparison
 from extender.simulator.scenario.report import Cost
+from tests.builders import REQUIRED
+from tests.simulator.plain import HOSTNAME, affinity, term
+from tests.simulator.scenario.conftest import SCENARIOS, Simulate
+from tests.simulator.scenario.playing import scenario
 
-HOSTILE = Path(__file__).parents[3] / "config" / "scenarios" / "hostile.yaml"
+HOSTILE = SCENARIOS / "hostile.yaml"
 
 
-def scenario(folder: Path, **comparison: Any) -> str:
-    """Two good pods and one that is above a limit."""
+def hostile(*steps: JsonObject, **comparison: Any) -> dict[str, Any]:
+    """Two good pods and one that is above a limit, unless the steps say else."""
     terms = {"repeat": 101, "each": {"topologyKey": "host", "labelSelector": {"matchLabels": {"app": "{n}"}}}}
-    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    document = {
-        "apiVersion": "placement.extender.dev/v1alpha1",
-        "kind": "Scenario",
-        "name": "test",
-        "comparison": {"without": "bad", **comparison},
-        "cluster": {"nodes": [{"count": 3}], "namespaces": [{"name": "good"}, {"name": "bad"}]},
-        "templates": {"web": {"labels": {"app": "web"}}, "big": {"spec": {"affinity": affinity}}},
-        "steps": [
-            {"arrive": {"template": "web", "count": 2, "namespaces": "good"}},
-            {"arrive": {"template": "big", "count": 1, "namespaces": "bad"}},
-            {"settle": {"calm": "100ms"}},
-            {"expect": {"placed": 2, "pending": 1}},
-        ],
-    }
-    path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(document), "utf-8")
-    return str(path)
+    beside = affinity(term(HOSTNAME, app="web"))
+    return scenario(
+        *(steps or (arrive("web", 2), arrive("big", 1, "bad"), settle(100), {"expect": {"placed": 2, "pending": 1}})),
+        comparison={"without": "bad", **comparison},
+        cluster={"nodes": [{"count": 3}], "namespaces": [{"name": "good"}, {"name": "bad"}]},
+        templates={
+            "web": {"labels": {"app": "web"}},
+            "big": {"spec": {"affinity": {"podAntiAffinity": {REQUIRED: terms}}}},
+            "urgent": {"spec": {"priority": 1000}},
+            "beside": {"labels": {"app": "beside"}, "spec": {"affinity": beside}},
+        },
+    )
 
 
-def test_a_run_without_some_pods_says_what_the_others_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", scenario(tmp_path), "--without", "bad", "-o", "json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["placed"], report["pending"], report["answers"]["count"]) == (2, 0, 2)
-    assert 0 < report["answers"]["p50Seconds"] <= report["answers"]["p99Seconds"]
-    assert report["answers"]["p99ProcessorSeconds"] > 0
+def arrive(template: str, count: int, namespaces: str = "good") -> JsonObject:
+    return {"arrive": {"template": template, "count": count, "namespaces": namespaces}}
+
+
+def settle(milliseconds: int) -> JsonObject:
+    return {"settle": {"calm": f"{milliseconds}ms"}}
+
+
+def test_a_run_without_some_pods_says_what_the_others_cost(simulate: Simulate) -> None:
+    run = simulate("test", hostile(), "--without", "bad", "-o", "json")
+    report, answers = run.report, run.report["answers"]
+    assert (run.code, report["placed"], report["pending"], answers["count"]) == (0, 2, 0, 2)
+    assert 0 < answers["p50Seconds"] <= answers["p99Seconds"]
+    assert answers["p99ProcessorSeconds"] > 0
     assert report["residentMegabytes"] > 0
 
 
-def test_answers_for_the_compared_pods_do_not_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", scenario(tmp_path), "--without", "", "-o", "json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert (report["placed"], report["pending"], report["answers"]["count"]) == (2, 1, 2)
+def test_answers_for_the_compared_pods_do_not_count(simulate: Simulate) -> None:
+    run = simulate("test", hostile(), "--without", "", "-o", "json")
+    report = run.report
+    assert (run.code, report["placed"], report["pending"], report["answers"]["count"]) == (0, 2, 1, 2)
 
 
-def test_what_is_worse_than_the_scenario_allows_is_reported_and_gives_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["simulate", scenario(tmp_path, maxSlowdown=1e-6)]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("unexpected: comparison.maxSlowdown: expected at most 1e-06, got ") for line in lines)
-    assert lines[-1] == "placed 2, pending 1, violations 0"
+def test_what_is_worse_than_the_scenario_allows_is_reported_and_gives_1(simulate: Simulate) -> None:
+    run = simulate("test", hostile(maxSlowdown=1e-6))
+    assert run.code == 1
+    assert "\nunexpected: comparison.maxSlowdown: expected at most 1e-06, got " in run.out
+    assert run.last_line == "placed 2, pending 1, violations 0"
 
 
-def test_pods_of_others_that_come_later_and_are_answered_before_a_backlog_are_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pods_of_others_that_come_later_and_are_answered_before_a_backlog_are_reported(simulate: Simulate) -> None:
     """Three of higher priority come while the scheduler has answered few of a hundred pods."""
-    path = Path(scenario(tmp_path, maxOvertaken=2))
-    document = yaml.safe_load(path.read_text("utf-8"))
-    document["templates"]["urgent"] = {"spec": {"priority": 1000}}
-    document["scheduler"] = {"cacheDelay": "300ms"}
-    document["steps"] = [
-        {"arrive": {"template": "web", "count": 100, "namespaces": "good"}},
-        {"arrive": {"template": "urgent", "count": 3, "namespaces": "bad"}},
-        {"settle": {"calm": "600ms"}},
-    ]
-    path.write_text(yaml.safe_dump(document), "utf-8")
-    assert main(["simulate", str(path)]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert "unexpected: comparison.maxOvertaken: expected at most 2, got 3" in lines
+    document = hostile(arrive("web", 100), arrive("urgent", 3, "bad"), settle(600), maxOvertaken=2)
+    run = simulate("test", document | {"scheduler": {"cacheDelay": "300ms"}})
+    assert run.code == 1
+    assert "unexpected: comparison.maxOvertaken: expected at most 2, got 3" in run.out.splitlines()
 
 
 def test_answers_to_others_while_a_rejected_pod_waits_for_an_event_or_its_backoff_are_no_overtaking(
-    tmp_path: Path,
+    simulate: Simulate,
 ) -> None:
     """A pod waits for another one of its namespace. How many of the others are answered meanwhile depends on the machine."""
-    path = Path(scenario(tmp_path, maxOvertaken=0))
-    document = yaml.safe_load(path.read_text("utf-8"))
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
-    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    document["templates"]["beside"] = {"labels": {"app": "beside"}, "spec": {"affinity": affinity}}
-    document["scheduler"] = {"podInitialBackoff": "50ms", "podMaxBackoff": "50ms"}
-    document["steps"] = [
-        {"arrive": {"template": "beside", "count": 1, "namespaces": "good"}},
-        {"settle": {"calm": "100ms"}},
-        {"arrive": {"template": "big", "count": 3, "namespaces": "bad"}},
-        {"settle": {"calm": "100ms"}},
-        {"arrive": {"template": "web", "count": 1, "namespaces": "good"}},
-        {"settle": {"calm": "300ms"}},
-        {"expect": {"placed": 2, "pending": 3}},
-    ]
-    path.write_text(yaml.safe_dump(document), "utf-8")
-    assert main(["simulate", str(path)]) == 0
+    steps = (arrive("beside", 1), settle(100), arrive("big", 3, "bad"), settle(100), arrive("web", 1), settle(300))
+    document = hostile(*steps, {"expect": {"placed": 2, "pending": 3}}, maxOvertaken=0)
+    assert simulate("test", document | {"scheduler": {"podInitialBackoff": "50ms", "podMaxBackoff": "50ms"}}).code == 0
 
 
-def test_each_round_is_a_pair_of_runs_and_their_median_is_judged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["simulate", scenario(tmp_path, rounds=2, maxOvertaken=0)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert sum(line.startswith("filter without bad: 2 answers, p50 ") for line in lines) == 2
-    assert sum(line.startswith("filter with these pods, for all other pods: 2 answers, p50 ") for line in lines) == 2
-    assert any(
-        re.match(
-            r"p99 of processor time [\d.]+ times \(the median of [\d.]+, [\d.]+\), overtaken by 0, waiting [\d.]+ times, memory",
-            line,
-        )
-        for line in lines
+def test_each_round_is_a_pair_of_runs_and_their_median_is_judged(simulate: Simulate) -> None:
+    run = simulate("test", hostile(rounds=2, maxOvertaken=0))
+    assert run.code == 0
+    assert run.out.count("\nfilter without bad: 2 answers, p50 ") == 2
+    assert run.out.count("\nfilter with these pods, for all other pods: 2 answers, p50 ") == 2
+    assert re.search(
+        r"\np99 of processor time [\d.]+ times \(the median of [\d.]+, [\d.]+\), overtaken by 0, waiting [\d.]+ times, memory",
+        run.out,
     )
+
+
+def test_a_run_without_them_that_fails_is_reported(simulate: Simulate) -> None:
+    run = simulate(
+        "test", hostile() | {"cluster": {"nodes": [{"count": 0}], "namespaces": [{"name": "good"}, {"name": "bad"}]}}
+    )
+    assert run.code == 1
+    assert "the run without bad has violations, failures or pending pods" in run.err
 
 
 def round_of(processor: float, resident: float, waited: float = 1.0, overtaken: int = 0) -> Round:
@@ -152,10 +131,3 @@ def test_the_sample_of_the_document_has_the_lines_that_are_printed() -> None:
     printed = describe([round_of(0.004, 151.0)] * rounds, CostComparison(without="hostile-*"))
     shapes = [re.sub(r"[\d.]+", "0", line) for line in printed]
     assert [re.sub(r"[\d.]+", "0", line) for line in sample if line.startswith(("filter ", "p99 "))] == shapes
-
-
-def test_a_run_without_them_that_fails_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = scenario(tmp_path)
-    Path(path).write_text(Path(path).read_text().replace("count: 3", "count: 0"))
-    assert main(["simulate", path]) == 1
-    assert "the run without bad has violations, failures or pending pods" in capsys.readouterr().err

@@ -5,54 +5,17 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import yaml
 
-from extender.cli.main import main
 from extender.rules.reserved_room import ReservedRoomFilter
 from extender.tasks.release import choosing
 from extender.verbs import select_host
-
-SCENARIOS = Path(__file__).parents[3] / "config" / "scenarios"
-
-
-class Run(NamedTuple):
-    """The exit code and the output of `extender simulate`."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def last_line(self) -> str:
-        return self.out.splitlines()[-1]
-
-    @property
-    def report(self) -> Any:
-        return json.loads(self.out)
-
-
-Simulate: TypeAlias = Callable[..., Run]
-
-
-@pytest.fixture
-def simulate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Simulate:
-    """Plays a scenario with this text, beside the files of the shipped one of this name."""
-
-    def run(name: str, scenario: str, *options: str) -> Run:
-        shutil.copytree(SCENARIOS, tmp_path, dirs_exist_ok=True)
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(scenario, "utf-8")
-        return Run(main(["simulate", str(path), *options]), *capsys.readouterr())
-
-    return run
+from tests.simulator.scenario.conftest import SCENARIOS, Simulate
 
 
 def text_of(name: str, *replacements: tuple[str, str], until: str = "") -> str:
@@ -89,20 +52,20 @@ def test_room_is_given_away_twice_where_each_scheduler_counts_its_own(simulate: 
     scenario = yaml.safe_load(text_of("schedulers"))
     scenario["extender"]["schedulers"] = "one"
     scenario["steps"] = [scenario["steps"][0], {"settle": {"timeout": "10s"}}]
-    run = simulate("schedulers", yaml.safe_dump(scenario), *SHORT)
+    run = simulate("schedulers", scenario, *SHORT)
     assert run.report["violations"]
     assert run.code == 1
 
 
-def with_gang(size: int, nodes: list[dict[str, Any]], *steps: dict[str, Any], **extender: Any) -> str:
+def with_gang(size: int, nodes: list[dict[str, Any]], *steps: dict[str, Any], **extender: Any) -> dict[str, Any]:
     """The scenario of gangs with these nodes and steps: in the empty one a gang arrives."""
-    scenario = yaml.safe_load(text_of("gangs"))
+    scenario: dict[str, Any] = yaml.safe_load(text_of("gangs"))
     machine = {"count": 1, "zones": 1, "cpu": "40", "memory": "128Gi"}
     scenario["cluster"]["nodes"] = [machine | node for node in nodes]
     scenario["extender"] |= extender
     gangs = next(step["arriveGroups"] for step in scenario["steps"] if "arriveGroups" in step)
     scenario["steps"] = [step or {"arriveGroups": gangs | {"groups": 1, "size": [size, size]}} for step in steps]
-    return yaml.safe_dump(scenario)
+    return scenario
 
 
 def test_a_filter_that_gives_reserved_room_away_is_found(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,19 +77,17 @@ def test_a_filter_that_gives_reserved_room_away_is_found(simulate: Simulate, mon
     nodes = [{"name": zone, "zone": f"zone-{zone}"} for zone in "ab"]
     backlog = {"arrive": {"template": "web", "count": 20, "namespaces": "shop"}}
     steps: list[dict[str, Any]] = [{}, {"pause": {"time": "3s"}}, backlog, {"settle": {"calm": "2s", "timeout": "1m"}}]
-    text = with_gang(40, nodes, *steps, release={"patchesPerSecond": 8})
+    scenario = with_gang(40, nodes, *steps, release={"patchesPerSecond": 8})
     old = {"template": "web", "count": 72, "nodes": "b", "namespaces": "shop", "name": "old-{i}"}  # of 80
-    scenario = yaml.safe_load(text)
     scenario["cluster"]["running"] = [old]
-    text = yaml.safe_dump(scenario)
-    run = simulate("gangs", text)
+    run = simulate("gangs", scenario)
     assert (run.code, run.last_line) == (0, "placed 48, pending 12, violations 0")
 
     def all_pass(_filter: ReservedRoomFilter, nodes: Sequence[int]) -> Sequence[int]:
         return nodes
 
     monkeypatch.setattr(ReservedRoomFilter, "passing", all_pass)
-    run = simulate("gangs", text)
+    run = simulate("gangs", scenario)
     assert run.code == 1
     assert "went to another pod" in run.out
 
@@ -152,10 +113,10 @@ def test_room_beyond_the_share_of_a_namespace_is_found(simulate: Simulate, monke
     groups = [step for step in scenario["steps"] if step.get("arriveGroups", {}).get("namespaces") == "hostile"]
     groups[0]["arriveGroups"]["background"] = False
     scenario["steps"] = [*groups, {"settle": {"timeout": "20s", "calm": "3s"}}]
-    run = simulate("tenants", yaml.safe_dump(scenario), "--short")
+    run = simulate("tenants", scenario, "--short")
     assert (run.code, run.last_line) == (0, "placed 0, pending 90, violations 0")
     monkeypatch.setattr(choosing, "budget_excess", lambda *_arguments, **_more: "")
-    run = simulate("tenants", yaml.safe_dump(scenario), "--short")
+    run = simulate("tenants", scenario, "--short")
     assert run.code == 1
     assert "with it the namespace has room reserved for 360 of 1104 cpu, its share is 0.25" in run.out
 
