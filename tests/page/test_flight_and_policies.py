@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from extender.model.answers.explanations import Value
 from extender.model.answers.pages import (
@@ -29,21 +30,22 @@ from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, pod, term
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+VICTIMS = (VictimRow("shop/a", "terminating"), VictimRow("shop/b", "gone"))
 PREEMPTION = PreemptionRow(
-    pod="shop/urgent",
-    node="general-0",
-    state="victims terminating",
-    since="2026-01-01T00:00:00Z",
-    priority=1000,
-    victims=(VictimRow(pod="shop/a", state="terminating"), VictimRow(pod="shop/b", state="gone")),
+    "shop/urgent",
+    "general-0",
+    "victims terminating",
+    "2026-01-01T00:00:00Z",
+    1000,
+    VICTIMS,
     more_victims=3,
     pdb_violations=1,
 )
 GROUP = GroupRow(
-    policy="shop/gangs",
-    namespace="shop",
-    key="train-1",
-    state="waiting",
+    "shop/gangs",
+    "shop",
+    "train-1",
+    "waiting",
     pods=3,
     needed=4,
     gated=3,
@@ -51,45 +53,20 @@ GROUP = GroupRow(
     bound=0,
     text="1 of 4 pods is missing",
 )
-POLICIES = PolicyPage(
-    policies=(
-        PolicyRow(
-            kind="PodSchedulingPolicy",
-            namespace="shop",
-            name="<b>bold</b>",
-            valid=False,
-            matched=0,
-            problem="spec.nodeSelector: <script>globalThis.owned=1</script>",
-        ),
-        PolicyRow(
-            kind="ClusterPodSchedulingPolicy",
-            namespace="",
-            name="ssd",
-            valid=True,
-            matched=12,
-            moments=("Admission", "Scheduling"),
-            directives=("nodeSelector disk=ssd",),
-            examples=("shop/a", "shop/b"),
-        ),
-    )
-)
+PROBLEM = "spec.nodeSelector: <script>globalThis.owned=1</script>"
+BAD = PolicyRow("PodSchedulingPolicy", "shop", "<b>bold</b>", valid=False, matched=0, problem=PROBLEM)
+SSD = PolicyRow("ClusterPodSchedulingPolicy", "", "ssd", valid=True, matched=12, directives=("nodeSelector disk=ssd",))
+POLICIES = (BAD, replace(SSD, moments=("Admission", "Scheduling"), examples=("shop/a", "shop/b")))
+SPOT = PolicyDomainRow("spot", (AmountRow("pods", "3", "4"), AmountRow("cpu", "1500m", "2")))
+DOMAINS = (SPOT, PolicyDomainRow("on-demand", (AmountRow("pods", "1"),), may_grow=True))
 RELEASING = PolicyRow(
-    kind="ClusterPodSchedulingPolicy",
-    namespace="",
-    name="gangs",
+    "ClusterPodSchedulingPolicy",
+    "",
+    "gangs",
     valid=True,
     matched=3,
     moments=("Release",),
-    domains=(
-        PolicyDomainRow(
-            name="spot",
-            amounts=(
-                AmountRow(resource="pods", used="3", quota="4"),
-                AmountRow(resource="cpu", used="1500m", quota="2"),
-            ),
-        ),
-        PolicyDomainRow(name="on-demand", amounts=(AmountRow(resource="pods", used="1"),), may_grow=True),
-    ),
+    domains=DOMAINS,
     more_domains=2,
 )
 
@@ -105,8 +82,8 @@ async def test_preemptions_are_shown_with_the_pods_that_end_and_groups_with_how_
     page: Page, proxy: Proxy
 ) -> None:
     answers: dict[str, Value] = {
-        "/v1/preemptions": PreemptionPage(preemptions=(PREEMPTION,)),
-        "/v1/groups": GroupPage(groups=(GROUP,), more=7),
+        "/v1/preemptions": PreemptionPage((PREEMPTION,)),
+        "/v1/groups": GroupPage((GROUP,), more=7),
     }
     await show(
         page,
@@ -121,24 +98,24 @@ async def test_preemptions_are_shown_with_the_pods_that_end_and_groups_with_how_
 
 
 async def test_a_change_is_told_to_screen_readers(page: Page, proxy: Proxy) -> None:
-    nothing: dict[str, Value] = {"/v1/preemptions": PreemptionPage(preemptions=()), "/v1/groups": GroupPage(groups=())}
+    nothing: dict[str, Value] = {"/v1/preemptions": PreemptionPage(()), "/v1/groups": GroupPage(())}
     await show(page, proxy, "flight", nothing, "No pod is preempted now", "No group of gated pods waits")
-    proxy.answers["/v1/groups"] = GroupPage(groups=(GROUP,))
+    proxy.answers["/v1/groups"] = GroupPage((GROUP,))
     await page.browser.until_text("0 preemptions and 1 group in flight.", selector="#said")
 
 
 async def test_policies_are_shown_with_what_they_direct_and_why_one_is_invalid(page: Page, proxy: Proxy) -> None:
     text = await show(
-        page, proxy, "policies", {"/v1/policies": POLICIES}, "ssd", "nodeSelector disk=ssd", "and 10 more"
+        page, proxy, "policies", {"/v1/policies": PolicyPage(POLICIES)}, "ssd", "nodeSelector disk=ssd", "and 10 more"
     )
     assert "shop/<b>bold</b>" in text
-    assert "spec.nodeSelector: <script>globalThis.owned=1</script>" in text
+    assert PROBLEM in text
     assert await page.browser.script("return globalThis.owned ?? null") is None
 
 
 async def test_the_domains_of_a_policy_are_shown_in_order_with_what_pods_have_of_them(page: Page, proxy: Proxy) -> None:
     shown = ("spot: 3 of 4 pods, 1500m of 2 cpu", "on-demand: 1 pods, may grow", "and 2 more")
-    answers: dict[str, Value] = {"/v1/policies": PolicyPage(policies=(*POLICIES.policies, RELEASING))}
+    answers: dict[str, Value] = {"/v1/policies": PolicyPage((*POLICIES, RELEASING))}
     text = await show(page, proxy, "policies", answers, *shown)
     assert text.index("spot:") < text.index("on-demand:")
 

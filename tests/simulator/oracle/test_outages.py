@@ -32,21 +32,24 @@ def judged(kind_of_spread: list[JsonObject], *nodes: JsonObject, on: str) -> lis
     return [each.status.reason for each in violations(journal)]
 
 
-def test_a_lost_zone_is_no_part_of_the_minimum_with_the_directive_only() -> None:
-    nodes = [node("n-a", "a"), node("n-b", "b"), lost("n-c", "c")]
-    assert judged(DIRECTED, *nodes, on="n-a") == []
-    assert judged([], *nodes, on="n-a") == ["node(s) didn't match pod topology spread constraints"]
+UNEVEN = "node(s) didn't match pod topology spread constraints"
+EXCLUDED_ZONE = "node(s) were in an excluded topology domain"
 
 
-def test_a_zone_that_takes_pods_is_part_of_the_minimum() -> None:
-    nodes = [node("n-a", "a"), node("n-b", "b"), node("n-c", "c")]
-    assert judged(DIRECTED, *nodes, on="n-c") == []
-    assert judged(DIRECTED, *nodes, on="n-a") == ["node(s) didn't match pod topology spread constraints"]
-
-
-def test_an_excluded_zone_takes_no_pod() -> None:
-    nodes = [node("n-a", "a"), node("n-b", "b"), lost("n-c", "c")]
-    assert judged(DIRECTED, *nodes, on="n-c") == ["node(s) were in an excluded topology domain"]
+@pytest.mark.parametrize(
+    ("directive", "last", "on", "reasons"),
+    [
+        pytest.param(DIRECTED, lost("n-c", "c"), "n-a", [], id="a lost zone is no part of the minimum"),
+        pytest.param([], lost("n-c", "c"), "n-a", [UNEVEN], id="a lost zone without the directive"),
+        pytest.param(DIRECTED, node("n-c", "c"), "n-c", [], id="a zone that takes pods"),
+        pytest.param(DIRECTED, node("n-c", "c"), "n-a", [UNEVEN], id="a zone that takes pods is part of the minimum"),
+        pytest.param(DIRECTED, lost("n-c", "c"), "n-c", [EXCLUDED_ZONE], id="an excluded zone takes no pod"),
+    ],
+)
+def test_a_placement_is_judged_by_the_zones_that_count(
+    directive: list[JsonObject], last: JsonObject, on: str, reasons: list[str]
+) -> None:
+    assert judged(directive, node("n-a", "a"), node("n-b", "b"), last, on=on) == reasons
 
 
 @pytest.mark.parametrize(
