@@ -236,7 +236,7 @@ def _request_rows() -> list[Row]:
             "review: unknown fields of a policy",
             ("review.object",),
             "API server: 3 MB a request",
-            fixed(3_000_000 // 10),
+            fixed(3_000_000 // 12),
             NAMESPACE,
             lambda n: Play(reviews=[review_of(policy("p", TENANT, **dict.fromkeys(texts(n), 1)), TENANT)]),
         ),
