@@ -25,18 +25,22 @@ ROOMS = {"a": 9, "b": 7, "c": 6}
 SIZES = {"p": 2, "q": 4, "r": 3}
 
 
-def judge(scene: Scene) -> None:
+def judge(scene: Scene, *, exclusive: bool = False) -> None:
+    """``exclusive``: no zone has pods of two gangs."""
     zones: Counter[str] = Counter(filter(None, scene.released().values()))
     assert all(count <= ROOMS[zone] for zone, count in zones.items()), zones
     for gang in SIZES:
         assert len(set(scene.released(gang).values())) <= 1, scene.released(gang)
+    if exclusive:
+        used = Counter(zone for gang in SIZES for zone in set(scene.released(gang).values()))
+        assert all(gangs == 1 for gangs in used.values()), scene.released()
 
 
 def alive(scene: Scene, gang: str) -> list[str]:
     return [name for name in (body["metadata"]["name"] for body in scene.api.pods.values()) if name[0] == gang]
 
 
-async def disturb(scene: Scene, rng: Random, cases: Counter[str]) -> None:
+async def disturb(scene: Scene, rng: Random, cases: Counter[str], *, exclusive: bool) -> None:
     gang = rng.choice(list(SIZES))
     match rng.randrange(6):
         case 0:
@@ -50,21 +54,22 @@ async def disturb(scene: Scene, rng: Random, cases: Counter[str]) -> None:
             scene.delete(rng.choice(there))
         case _:
             await scene.pass_time(rng.uniform(0.1, 3.0), shown=rng.random() < 0.3)
-    judge(scene)
+    judge(scene, exclusive=exclusive)
     cases["beyond its size"] += any(len(scene.released(gang)) > size for gang, size in SIZES.items())
 
 
-async def play(seed: int, cases: Counter[str]) -> None:
+async def play(seed: int, cases: Counter[str], *, lost: float = 0.1, exclusive: bool = False) -> None:
+    """``lost``: the share of writes whose answer is lost. ``exclusive``: each gang is to have a zone of its own."""
     rng = Random(seed)
-    scene = Scene(dict(ROOMS), decision_timeout=100_000.0)
+    scene = Scene(dict(ROOMS), decision_timeout=100_000.0, exclusive=exclusive)
     for gang, size in SIZES.items():
         scene.create(gang, *range(size), size=size)
     scene.api.fail = lambda _call, _name: failing(rng, 0.2)
-    scene.api.lose_answer = lambda _call, _name: Unreachable("lost") if rng.random() < 0.1 else None
+    scene.api.lose_answer = lambda _call, _name: Unreachable("lost") if rng.random() < lost else None
     for _ in range(rng.randrange(1, 5)):
         async with scene.leading():
             for _ in range(rng.randrange(1, 14)):
-                await disturb(scene, rng, cases)
+                await disturb(scene, rng, cases, exclusive=exclusive)
     scene.api.fail = never
     scene.api.lose_answer = never
     scene.show()
@@ -72,7 +77,7 @@ async def play(seed: int, cases: Counter[str]) -> None:
         for _ in range(12):
             await scene.pass_time(30)
             scene.bind()
-            judge(scene)
+            judge(scene, exclusive=exclusive)
         used = Counter(scene.released().values())
         for gang, size in SIZES.items():
             there, released = alive(scene, gang), scene.released(gang)

@@ -175,3 +175,9 @@ async def test_a_group_that_grows_and_shrinks_stays_in_its_domain_and_within_its
 async def test_it_stays_there_also_in_these_orders_of_events(seed: int) -> None:
     """550: the answer to a write is lost that replaced a decision. Others: a pod is bound while a new leader places its group."""
     await play(seed, Counter())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 28, 59, 132, 167, 248])
+async def test_no_two_groups_of_an_exclusive_policy_share_a_domain_whatever_fails(seed: int) -> None:
+    """132, 167: a new leader decides a group while pods of another one are released and not bound."""
+    await play(seed, Counter(), lost=0.4, exclusive=True)
