@@ -15,7 +15,7 @@ from extender.wire.objects.kinds import PODS
 from extender.wire.pods.new_pod import complete_and_check
 from extender.wire.policies.field_errors import ErrorType
 from tests.e2e.client import Api
-from tests.wire.test_given_pods import a_pod
+from tests.wire.given_pods import a_pod
 
 _PODS: Final = "/api/v1/namespaces/default/pods"
 _STRICT: Final = {"dryRun": "All", "fieldValidation": "Strict"}

@@ -10,7 +10,8 @@ import pytest
 
 from tests.e2e.cluster import Cluster
 from tests.e2e.given_pods import compare, completed, random_pod, refused_or_stored
-from tests.wire.test_given_pods import COMPLETED, REFUSED, a_pod, keyed_pod
+from tests.wire.given_pods import a_pod, keyed_pod
+from tests.wire.test_given_pods import COMPLETED, REFUSED
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -18,7 +19,7 @@ _RANDOM_PODS: Final = 150
 
 
 async def test_pods_that_are_given_by_file_become_those_of_the_apiserver(cluster: Cluster) -> None:
-    pods = {name: a_pod(**deepcopy(spec)) for name, spec in COMPLETED.items()} | {"label keys": keyed_pod()}
+    pods = {name: a_pod(**deepcopy(spec)) for name, (spec, _) in COMPLETED.items()} | {"label keys": keyed_pod()}
     assert await compare(cluster.api, pods) == {}
 
 

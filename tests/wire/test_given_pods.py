@@ -2,12 +2,10 @@
 
 from contextlib import suppress
 from copy import deepcopy
-from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from extender.model.resources import CPU
 from extender.settings.configuration import Settings
@@ -15,73 +13,59 @@ from extender.wire.errors import WireError
 from extender.wire.manifests import decode_manifest, decode_what_if
 from extender.wire.pods.new_pod import complete_and_check
 from tests.builders import CONTAINER, PREFERRED, REQUIRED, Json, matching, spread, term
-from tests.wire.spoiling import spoil
+from tests.wire.given_pods import (
+    GPU,
+    HASH,
+    a_pod,
+    amounts,
+    apart,
+    completed,
+    keyed_pod,
+    limited,
+    selectors,
+    spoiled,
+    spreading,
+)
 
-GPU = "nvidia.com/gpu"
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
-HASH = "pod-template-hash"
-
-
-def a_pod(*, labels: Json | None = None, **spec: Any) -> Json:
-    """A pod with these fields; its label is app=web if no others are given."""
-    return {
-        "kind": "Pod",
-        "metadata": {"name": "new", "labels": labels or {"app": "web"}},
-        "spec": {"containers": [CONTAINER], **spec},
-    }
-
-
-def with_resources(resources: Json, **more: Any) -> Json:
-    return CONTAINER | {"resources": resources, **more}
-
-
-def completed(pod: Json) -> Json:
-    found = deepcopy(pod)
-    assert complete_and_check(found) == ()
-    return found
 
 
 # -- completed
 
 
-COMPLETED: dict[str, Json] = {
-    "container": {"containers": [with_resources({"limits": {"cpu": "4"}})]},
-    "extended resource": {"containers": [with_resources({"limits": {GPU: "2"}})]},
-    "only what is missing": {
-        "containers": [with_resources({"limits": {"cpu": "4", GPU: 1}, "requests": {"cpu": "1"}})]
-    },
-    "init container": {"initContainers": [with_resources({"limits": {"cpu": "3"}}, name="before")]},
-    "sidecar": {
-        "initContainers": [with_resources({"limits": {"cpu": "1"}}, name="beside", restartPolicy="Always")],
-    },
-    "pod": {"resources": {"limits": {"cpu": "5"}}},
-    "pod: what containers request": {
-        "resources": {"limits": {"cpu": "5"}},
-        "containers": [with_resources({"requests": {"cpu": "2"}})],
-    },
-    "pod: huge pages of containers": {
-        "resources": {"requests": {"cpu": "2"}},
-        "containers": [with_resources({"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}})],
-    },
-    "ports of the host": {"hostNetwork": True, "containers": [CONTAINER | {"ports": [{"containerPort": 80}]}]},
-    "tolerations": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]},
-    "a priority": {"priorityClassName": "system-node-critical"},
-}
-REQUESTED: dict[str, dict[str, int]] = {
-    "container": {CPU: 4000},
-    "extended resource": {GPU: 2},
-    "only what is missing": {CPU: 1000, GPU: 1},
-    "init container": {CPU: 3000},
-    "sidecar": {CPU: 1000},
-    "pod": {CPU: 5000},
-    "pod: what containers request": {CPU: 2000},
-    "pod: huge pages of containers": {CPU: 2000, "hugepages-2Mi": 4 * 2**20},
+COMPLETED: dict[str, tuple[Json, dict[str, int]]] = {
+    "container": ({"containers": limited({"limits": {"cpu": "4"}})}, {CPU: 4000}),
+    "extended resource": ({"containers": limited({"limits": {GPU: "2"}})}, {GPU: 2}),
+    "only what is missing": (
+        {"containers": limited({"limits": {"cpu": "4", GPU: 1}, "requests": {"cpu": "1"}})},
+        {CPU: 1000, GPU: 1},
+    ),
+    "init container": ({"initContainers": limited({"limits": {"cpu": "3"}}, name="before")}, {CPU: 3000}),
+    "sidecar": (
+        {"initContainers": limited({"limits": {"cpu": "1"}}, name="beside", restartPolicy="Always")},
+        {CPU: 1000},
+    ),
+    "pod": ({"resources": {"limits": {"cpu": "5"}}}, {CPU: 5000}),
+    "pod: what containers request": (
+        {"resources": {"limits": {"cpu": "5"}}, "containers": limited({"requests": {"cpu": "2"}})},
+        {CPU: 2000},
+    ),
+    "pod: huge pages of containers": (
+        {
+            "resources": {"requests": {"cpu": "2"}},
+            "containers": limited({"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}}),
+        },
+        {CPU: 2000, "hugepages-2Mi": 4 * 2**20},
+    ),
+    "ports of the host": ({"hostNetwork": True, "containers": [CONTAINER | {"ports": [{"containerPort": 80}]}]}, {}),
+    "tolerations": ({"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]}, {}),
+    "a priority": ({"priorityClassName": "system-node-critical"}, {}),
 }
 
 
-@pytest.mark.parametrize("name", REQUESTED)
-def test_requests_that_are_missing_are_the_limits(name: str) -> None:
-    assert decode_manifest(orjson.dumps(a_pod(**COMPLETED[name]))).requests == REQUESTED[name]
+@pytest.mark.parametrize(("spec", "requests"), COMPLETED.values(), ids=COMPLETED)
+def test_requests_that_are_missing_are_the_limits(spec: Json, requests: dict[str, int]) -> None:
+    assert decode_manifest(orjson.dumps(a_pod(**spec))).requests == requests
 
 
 def test_ports_of_a_pod_in_the_network_of_the_host_are_ports_of_the_host() -> None:
@@ -95,30 +79,10 @@ def test_ports_of_a_pod_in_the_network_of_the_host_are_ports_of_the_host() -> No
     assert port.port == 80
 
 
-KEYED = {"matchLabelKeys": [HASH, "absent"], "mismatchLabelKeys": ["tenant"]}
 MERGED = [
     {"key": HASH, "operator": "In", "values": ["new"]},
     {"key": "tenant", "operator": "NotIn", "values": ["a"]},
 ]
-
-
-def keyed_pod(**metadata: Any) -> Json:
-    wanted = term("host", app="web") | KEYED
-    sides = {
-        side: {REQUIRED: [deepcopy(wanted)], PREFERRED: [{"weight": 1, "podAffinityTerm": deepcopy(wanted)}]}
-        for side in ("podAffinity", "podAntiAffinity")
-    }
-    spreads = [spread("zone", 1, app="web") | {"matchLabelKeys": [HASH]}]
-    pod = a_pod(labels={"app": "web", HASH: "new", "tenant": "a"}, affinity=sides, topologySpreadConstraints=spreads)
-    pod["metadata"] |= metadata
-    return pod
-
-
-def selectors(pod: Json) -> list[Json]:
-    found = []
-    for side in pod["spec"]["affinity"].values():
-        found += [side[REQUIRED][0]["labelSelector"], side[PREFERRED][0]["podAffinityTerm"]["labelSelector"]]
-    return found
 
 
 def test_label_keys_of_terms_and_spread_are_merged_into_their_selectors() -> None:
@@ -170,10 +134,7 @@ def test_the_tolerations_and_priorities_of_admission_are_there() -> None:
 
 def test_a_completed_pod_is_completed_again_without_a_change() -> None:
     pod = keyed_pod(uid="u-1")
-    pod["spec"] |= {
-        "hostNetwork": True,
-        "containers": [with_resources({"limits": {"cpu": "1"}}, ports=[{"containerPort": 1}])],
-    }
+    pod["spec"] |= {"hostNetwork": True, "containers": limited({"limits": {"cpu": "1"}}, ports=[{"containerPort": 1}])}
     once = completed(pod)
     assert completed(once) == once
 
@@ -182,21 +143,6 @@ def test_a_completed_pod_is_completed_again_without_a_change() -> None:
 
 SPREAD = "spec.topologySpreadConstraints[0]"
 ANTI = f"spec.affinity.podAntiAffinity.{REQUIRED}"
-
-
-def spreading(**changes: Any) -> Json:
-    constraint = {**spread("zone", 1, app="web"), **changes}
-    return {"topologySpreadConstraints": [{name: value for name, value in constraint.items() if value is not None}]}
-
-
-def apart(**changes: Any) -> Json:
-    wanted = {**term("host", app="web"), **changes}
-    kept = {name: value for name, value in wanted.items() if value is not None}
-    return {"affinity": {"podAntiAffinity": {REQUIRED: [kept]}}}
-
-
-def amounts(**resources: Any) -> Json:
-    return {"containers": [with_resources(resources)]}
 
 
 REFUSED: dict[str, tuple[Json, str]] = {
@@ -327,24 +273,6 @@ def test_of_many_errors_ten_are_told() -> None:
     spec: Json = {"tolerations": [{"key": "a", "effect": "none"}] * 12}
     with pytest.raises(WireError, match=r"spec.tolerations\[9\].effect: .*; and 2 more errors$"):
         decode_manifest(orjson.dumps(a_pod(**spec)))
-
-
-@st.composite
-def spoiled(draw: st.DrawFn) -> Json:
-    """A pod with much in it, of which one value is another one."""
-    pod = keyed_pod()
-    pod["spec"] |= {
-        "hostNetwork": True,
-        "containers": [
-            with_resources({"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}, ports=[{"containerPort": 1}])
-        ],
-        "initContainers": [with_resources({"limits": {"cpu": "1"}}, name="before")],
-        "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}},
-        "tolerations": [{"key": "a", "operator": "Exists"}],
-        "os": {"name": "linux"},
-        "schedulingGates": [{"name": "example.com/gate"}],
-    }
-    return spoil(pod, draw)
 
 
 @given(spoiled())

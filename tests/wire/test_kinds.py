@@ -142,28 +142,28 @@ def test_a_failure_that_is_no_status_is_an_empty_one(body: bytes) -> None:
     assert decode_status(body) == Status()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}',
-        b'{"object":{"metadata":{"resourceVersion":"7"}},"type":"BOOKMARK"}',
+BOOKMARK = WatchEvent[Any]("BOOKMARK", None, "7")
+LINES: dict[str, tuple[bytes, WatchEvent[Any]]] = {
+    "as the apiserver writes it": (b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}', BOOKMARK),
+    "its type last": (b'{"object":{"metadata":{"resourceVersion":"7"}},"type":"BOOKMARK"}', BOOKMARK),
+    "blanks, and fields that are no object's": (
         b'{ "type": "BOOKMARK", "object": {"spec": 5, "metadata": {"resourceVersion": "7"}} }',
-    ],
-    ids=["as the apiserver writes it", "type last", "blanks, and fields that are no object's"],
-)
-def test_a_bookmark_is_read_however_it_is_written(line: bytes) -> None:
-    assert PODS.decode_event(line) == WatchEvent("BOOKMARK", None, "7")
+        BOOKMARK,
+    ),
+    "an error with its type last": (
+        b'{"object":{"code":410,"spec":[]},"type":"ERROR"}',
+        WatchEvent("ERROR", None, "", status=Status(code=410)),
+    ),
+    "an object with its type last": (
+        orjson.dumps({"object": node_json("a"), "type": "ADDED"}),
+        WatchEvent("ADDED", NODES.decode_object(orjson.dumps(node_json("a"))), ""),
+    ),
+}
 
 
-def test_an_error_is_read_with_its_type_last() -> None:
-    event = PODS.decode_event(b'{"object":{"code":410,"spec":[]},"type":"ERROR"}')
-    assert (event.type, event.status) == ("ERROR", Status(code=410))
-
-
-def test_an_event_with_its_type_last_is_read() -> None:
-    line = orjson.dumps({"object": node_json("a"), "type": "ADDED"})
-    event = NODES.decode_event(line)
-    assert (event.type, event.object and event.object.name) == ("ADDED", "a")
+@pytest.mark.parametrize(("line", "event"), LINES.values(), ids=LINES)
+def test_a_line_of_a_watch_is_read_however_it_is_written(line: bytes, event: WatchEvent[Any]) -> None:
+    assert NODES.decode_event(line) == event
 
 
 def test_an_empty_list_may_be_null() -> None:

@@ -15,57 +15,34 @@ import orjson
 import pytest
 
 from extender.model.bounded import BoundedCache, SharedTexts
-from extender.model.objects import Pod, PodSignature
+from extender.model.objects import PodSignature
 from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import MOST_NODES, decode_args, decode_preemption_args
 from extender.wire.objects import trim
 from extender.wire.objects.kinds import NODES, PODS, Kind, pods_within
-from tests.builders import REQUIRED, Json, matching, node_json, pod_json, requirement, resizing, spread, term, weighted
+from tests.builders import Json, matching, node_json, pod_json, requirement, resizing, spread, term, weighted
+from tests.wire.large_pods import (
+    LIMITS,
+    amounts,
+    apart,
+    by_uid,
+    excess,
+    in_full,
+    labels,
+    node_terms,
+    over_keys,
+    pod_of,
+    pod_with,
+    read,
+    requesting,
+    terms,
+    toleration,
+    values,
+    with_ports,
+)
 
-LIMITS: Final = ConstraintLimits()
 HUGE: Final = msgspec.structs.replace(LIMITS, pod_bytes=2**30)
-
-
-def read(body: Json, limits: ConstraintLimits = LIMITS) -> Pod:
-    """The pod as the service reads it under these limits."""
-    kind: Kind[Pod] = pods_within(limits)
-    return kind.decode_object(orjson.dumps(body))
-
-
-def excess(body: Json, limits: ConstraintLimits = LIMITS) -> str:
-    """The text of the limit that the pod exceeds, empty where it is within all limits."""
-    found = read(body, limits).signature.excess
-    return "" if found is None else found.text
-
-
-def terms(count: int) -> list[Json]:
-    return [term(app=f"a{number}") for number in range(count)]
-
-
-def over_keys(count: int) -> Json:
-    """Terms and constraints over so many keys in all."""
-    return {"apart": [term(f"k{n}", app="a") for n in range(count // 2)]} | {
-        "spreads": [spread(f"k{n}", app="a") for n in range(count // 2, count)]
-    }
-
-
-def values(count: int) -> list[str]:
-    return [f"v{number}" for number in range(count)]
-
-
-def node_terms(count: int, clauses: int = 1) -> list[Json]:
-    """So many terms of node affinity with so many requirements each."""
-    each = [requirement(f"k{number}", "Exists", []) for number in range(clauses)]
-    return [{"matchExpressions": [*each[1:], requirement("zone", "In", [f"z{number}"])]} for number in range(count)]
-
-
-def labels(count: int) -> dict[str, str]:
-    return {f"k{number}": "v" for number in range(count)}
-
-
-def toleration(key: str) -> Json:
-    return {"key": key, "operator": "Exists"}
 
 
 CASES: Final[dict[str, tuple[int, Any, str]]] = {
@@ -131,15 +108,6 @@ def test_a_pod_at_the_limit_is_within_it_and_one_above_is_reported_with_its_numb
 def test_every_limit_has_a_case() -> None:
     names = {field.encode_name for field in msgspec.structs.fields(ConstraintLimits)}
     assert names == {*CASES, "podBytes", "hostPorts", "perNamespace"}  # the last one is about many pods: tests/index
-
-
-def with_ports(count: int, **fields: Any) -> Json:
-    """A pod with so many host ports, half of them in a sidecar, and a port that is not one of the host."""
-    ports = [{"containerPort": 1, "hostPort": 1000 + number} for number in range(count)]
-    body = pod_json(**fields)
-    body["spec"]["containers"] = [{"name": "main", "ports": [*ports[::2], {"containerPort": 1}]}]
-    body["spec"]["initContainers"] = [{"name": "sidecar", "restartPolicy": "Always", "ports": ports[1::2]}]
-    return body
 
 
 def test_a_pod_with_more_host_ports_than_the_limit_is_reported_and_keeps_so_many() -> None:
@@ -208,19 +176,6 @@ def test_limits_that_differ_are_not_mixed_up() -> None:
 POD = {"metadata": {"name": "web", "namespace": "team-a", "uid": "u"}}
 
 
-def pod_of(**spec: Any) -> Json:
-    """A request about a pod with this spec."""
-    return {"Pod": {"metadata": {"uid": "u"}, "spec": spec}, "NodeNames": []}
-
-
-def by_uid(victims: list[Json]) -> Json:
-    return {"NodeNameToMetaVictims": {"n": {"Pods": victims}}}
-
-
-def in_full(victims: list[Json]) -> Json:
-    return {"NodeNameToVictims": {"n": {"Pods": victims}}}
-
-
 PARTS = "holds more than 20000 containers and resource requests"
 LONG = {"metadata": {"name": "n", "x": "metadata and what else a node holds, which is never as short as a number" * 2}}
 AMOUNTS = {f"example.com/{n}": "1" for n in range(10_001)}
@@ -275,23 +230,6 @@ def test_fields_in_another_case_are_looked_for_only_where_they_are_few() -> None
 
 
 # -- What reading pods leaves in memory once they are deleted: the caches of the wire are bounded in bytes ----------------
-
-
-def pod_with(**fields: Any) -> Json:
-    """A pod with these labels and this spec."""
-    return {"metadata": {"name": "a", "namespace": "ns", "labels": fields.pop("labels", {})}, "spec": fields}
-
-
-def apart(terms: list[Json]) -> Json:
-    return {"podAntiAffinity": {REQUIRED: terms}}
-
-
-def requesting(amounts: Json) -> list[Json]:
-    return [{"resources": {"requests": amounts}}]
-
-
-def amounts(number: int, count: int) -> Json:
-    return {f"example.com/r{number}-{each}": "1" for each in range(count)}
 
 
 RETAINED: dict[str, tuple[int, float, Callable[[int], Json]]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import orjson
 import pytest
@@ -23,7 +22,7 @@ from extender.model.changes import (
     ReservationEnd,
 )
 from extender.model.constraints.labels import HOSTNAME, is_dns_label, is_dns_subdomain, is_label_key, is_label_value
-from extender.model.objects import Namespace, Node, Object, Pod, PodSignature
+from extender.model.objects import Namespace, Node, Object, Pod
 from extender.model.policies import InvalidPolicy, PolicyObject
 from extender.model.rejections import Reason
 from extender.model.release import GroupKey, Slot
@@ -45,8 +44,8 @@ from extender.wire.recordings.recording import (
 )
 from extender.wire.recordings.redaction import WORDS, Redactor
 from tests.builders import Json, matching, node, pod, pod_json, requirement, resizing, settings, term, workload
-from tests.policies import policy_json
 from tests.strategies import pods
+from tests.wire.recorded_entries import KEY, policy_named, redacted, same, through
 
 GROUP = GroupKey("placement.extender.dev/ns/policy", "ns", "group")
 POLICY = {
@@ -57,26 +56,6 @@ QUOTA = {
     "metadata": {"name": "q", "namespace": "ns"},
     "spec": {"hard": {"pods": "3"}, "scopes": ["CrossNamespacePodAffinity"]},
 }
-
-
-def through(*entries: Entry) -> list[Entry]:
-    """The entries after they were written and read."""
-    encoder, decoder = RecordingEncoder(), RecordingDecoder(ConstraintLimits())
-    lines = b"".join(map(encoder.encode, (Start({}), *entries))).splitlines()
-    return [found for line in lines for found in decoder.decode(line)][1:]
-
-
-def parts(signature: PodSignature) -> list[object]:
-    """What a signature consists of: it is compared by identity itself."""
-    return [getattr(signature, name) for name in PodSignature.__slots__ if name != "__weakref__"]
-
-
-def same(one: Pod, other: Pod) -> bool:
-    """Whether two pods are equal but for the identity of their signature."""
-    names = [name for name in one.__struct_fields__ if name != "signature"]
-    return parts(one.signature) == parts(other.signature) and all(
-        getattr(one, name) == getattr(other, name) for name in names
-    )
 
 
 RESIZED = resizing(
@@ -200,34 +179,17 @@ def test_any_line_is_read_or_rejected_with_a_wire_error(line: bytes) -> None:
 
 # -- What the pseudonyms of a recording keep of the names, and what they do not ----------------------------------------
 
-KEY = b"a key of sixteen"
 REDACTOR = Redactor(KEY)
 NAMES = st.text(st.sampled_from("abz-._/AZ09 é"), max_size=70)
-POLICIES = policies_within(ConstraintLimits(), "ClusterPodSchedulingPolicy", "placement.extender.dev")
-
-
-def policy_named(name: str, **spec: Any) -> PolicyObject:
-    """A policy as the watch shows it."""
-    found = POLICIES.decode_object(orjson.dumps(policy_json(name, **spec)))
-    assert isinstance(found, PolicyObject)
-    return found
-
-
-def redacted(*found: Object) -> list[Object]:
-    """The objects after they were recorded with a redaction, and read."""
-    encoder, decoder = RecordingEncoder(Redactor(KEY).line), RecordingDecoder(ConstraintLimits())
-    entries: list[Entry] = [Start({}), *map(ObjectChange, found)]
-    lines = b"".join(encoder.encode(entry) for entry in entries).splitlines()
-    return [entry.obj for line in lines for entry in decoder.decode(line) if isinstance(entry, ObjectChange)]
 
 
 def test_answers_are_compared_by_the_texts_of_rejections_only_where_no_node_passed() -> None:
     """A question with nodes that pass is recorded in few bytes: the texts of the others are not even made in most answers."""
     rejected = FilterResult((), failed={"a": "x"}, reasons=frozenset({Reason.ANTI_AFFINITY}))
-    for redacted in (False, True):
-        assert filter_answer(FilterResult(("a",)), None, redacted=redacted).digest == ""
-        assert filter_answer(FilterResult((), error="none"), None, redacted=redacted).digest == ""
-        assert filter_answer(rejected, None, redacted=redacted).digest
+    for is_redacted in (False, True):
+        assert filter_answer(FilterResult(("a",)), None, redacted=is_redacted).digest == ""
+        assert filter_answer(FilterResult((), error="none"), None, redacted=is_redacted).digest == ""
+        assert filter_answer(rejected, None, redacted=is_redacted).digest
 
 
 @given(NAMES, NAMES)

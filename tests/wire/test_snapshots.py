@@ -179,10 +179,6 @@ def only_pod(pod: Json) -> Pod:
     return found
 
 
-def test_a_node_of_a_typed_list_is_a_node() -> None:
-    assert [type(each) for each in decode_snapshot(orjson.dumps(NODES)).objects] == [Node, Node]
-
-
 def test_a_cordoned_node_that_was_written_by_hand_has_the_taint_of_a_cluster() -> None:
     items = [
         {"kind": "Node", **node_json("n0", unschedulable=True)},

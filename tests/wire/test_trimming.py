@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import inf
 
@@ -21,6 +22,7 @@ from extender.wire.errors import UNREADABLE
 from extender.wire.objects.kinds import NODES, PODS, REPLICA_SETS
 from extender.wire.objects.simplify import DEEPEST_READ, simplified, simplify
 from tests.builders import Json, matching, namespace, node, pod, pod_json, spread, taint, term, weighted, workload
+from tests.wire.nesting import deep, depth_of, merged, read_part, wrapped
 
 
 def read(body: Json) -> Pod:
@@ -29,11 +31,6 @@ def read(body: Json) -> Pod:
 
 MADE = "2026-01-01T10:00:00Z"
 FAILED = {"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}
-
-
-def asking_for(**spec: object) -> dict[str, int]:
-    """The requests of a pod with this spec."""
-    return dict(read({"metadata": {"name": "a"}, "spec": spec}).requests)
 
 
 def container(cpu: str, **more: object) -> Json:
@@ -159,48 +156,50 @@ class TestPods:
         assert read(body).signature.controller is None
 
 
-class TestRequests:
-    """What a pod asks a node for (KEP-753, KEP-2837)."""
+def spec(*cpu: str, init: Sequence[Json] = (), **more: object) -> Json:
+    return {"containers": list(map(container, cpu)), "initContainers": list(init), **more}
 
-    def test_containers_add_up_in_milli_cpu_and_bytes(self) -> None:
-        requests = {"cpu": "1500m", "memory": "1Gi", "example.com/gpu": 2}
-        assert asking_for(containers=[{"resources": {"requests": requests}}, container("0.5")]) == {
-            "cpu": 2000,
-            "memory": 2**30,
-            "example.com/gpu": 2,
-        }
 
-    def test_the_largest_init_container_counts_where_it_is_larger_than_all_others_together(self) -> None:
-        assert asking_for(containers=[container("1")], initContainers=[container("3"), container("2")]) == {"cpu": 3000}
-        assert asking_for(containers=[container("4")], initContainers=[container("3")]) == {"cpu": 4000}
+SIDECAR = container("1", restartPolicy="Always")
+OVERHEAD = {"cpu": "250m"}
+WHOLE = {"requests": {"cpu": "3"}}
+AMOUNTS = {"cpu": "1500m", "memory": "1Gi", "example.com/gpu": 2}
+# What a pod requests of a node (KEP-753, KEP-2837).
+REQUESTS: dict[str, tuple[Json, dict[str, int]]] = {
+    "containers add up in milli-CPU and bytes": (
+        {"containers": [{"resources": {"requests": AMOUNTS}}, container("0.5")]},
+        {"cpu": 2000, "memory": 2**30, "example.com/gpu": 2},
+    ),
+    "the largest init container": (spec("1", init=[container("3"), container("2")]), {"cpu": 3000}),
+    "init containers below the sum": (spec("4", init=[container("3")]), {"cpu": 4000}),
+    "a sidecar beside containers": (spec("2", init=[SIDECAR]), {"cpu": 3000}),
+    "a sidecar beside a later init container": (spec("2", init=[SIDECAR, container("5")]), {"cpu": 6000}),
+    "a sidecar after an init container": (spec("2", init=[container("5"), SIDECAR]), {"cpu": 5000}),
+    "overhead on top": (spec("1", overhead=OVERHEAD), {"cpu": 1250}),
+    "requests of the whole pod in place of the sum": (spec("1", resources=WHOLE, overhead=OVERHEAD), {"cpu": 3250}),
+}
 
-    def test_sidecars_run_beside_containers_and_beside_later_init_containers(self) -> None:
-        sidecar = container("1", restartPolicy="Always")
-        assert asking_for(containers=[container("2")], initContainers=[sidecar]) == {"cpu": 3000}
-        assert asking_for(containers=[container("2")], initContainers=[sidecar, container("5")]) == {"cpu": 6000}
-        assert asking_for(containers=[container("2")], initContainers=[container("5"), sidecar]) == {"cpu": 5000}
 
-    def test_overhead_comes_on_top_and_requests_of_the_whole_pod_replace_the_sum(self) -> None:
-        whole = {"requests": {"cpu": "3"}}
-        assert asking_for(containers=[container("1")], overhead={"cpu": "250m"}) == {"cpu": 1250}
-        assert asking_for(containers=[container("1")], resources=whole, overhead={"cpu": "250m"}) == {"cpu": 3250}
+@pytest.mark.parametrize(("spec", "requests"), REQUESTS.values(), ids=REQUESTS)
+def test_a_pod_requests_what_its_spec_adds_up_to(spec: Json, requests: dict[str, int]) -> None:
+    assert read({"metadata": {"name": "a"}, "spec": spec}).requests == requests
 
 
 class TestConstraints:
     """Affinity, spread and tolerations, with defaults filled in."""
 
-    def test_a_term_without_namespaces_is_about_its_owner_s_own(self) -> None:
-        (made,) = pod("a", namespace="shop", near=[term("zone", app="web")]).signature.affinity.required
-        assert (made.namespaces, made.namespace_selector) == (("shop",), None)
-
-    def test_a_namespace_selector_does_not_imply_the_owner_s_own_namespace(self) -> None:
-        wanted = term("zone", namespace_selector=matching(team="a"), app="web")
-        (made,) = pod("a", namespace="shop", near=[wanted]).signature.affinity.required
-        assert made.namespaces == ()
-
-    def test_listed_namespaces_are_kept_sorted_and_once(self) -> None:
-        (made,) = pod("a", near=[term("zone", namespaces=["b", "a", "b"], app="web")]).signature.affinity.required
-        assert made.namespaces == ("a", "b")
+    @pytest.mark.parametrize(
+        ("fields", "namespaces"),
+        [
+            ({}, ("shop",)),
+            ({"namespace_selector": matching(team="a")}, ()),
+            ({"namespaces": ["b", "a", "b"]}, ("a", "b")),
+        ],
+        ids=["the pod's own namespace", "a selector does not imply it", "listed: sorted and once"],
+    )
+    def test_the_namespaces_of_a_term(self, fields: Json, namespaces: tuple[str, ...]) -> None:
+        (made,) = pod("a", namespace="shop", near=[term("zone", app="web", **fields)]).signature.affinity.required
+        assert (made.namespaces, made.namespace_selector is None) == (namespaces, "namespace_selector" not in fields)
 
     def test_selectors_that_mean_the_same_are_equal(self) -> None:
         by_labels = term("zone", app="web", tier="x")
@@ -295,27 +294,16 @@ class TestOthers:
     def test_a_namespace_is_its_labels(self) -> None:
         assert dict(namespace("shop", team="a").labels) == {"team": "a"}
 
-    @pytest.mark.parametrize("kind", ["Service", "ReplicationController"])
-    def test_selectors_written_as_maps_are_read(self, kind: str) -> None:
-        selector = workload(kind, "a", {"app": "web"}).selector
-        assert selector is not None
-        assert [selector.matches({"app": app}) for app in ("web", "db")] == [True, False]
-
-    @pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
-    def test_label_selectors_are_read(self, kind: str) -> None:
-        selector = workload(kind, "a", matching(("app", "NotIn", ["db"]))).selector
-        assert selector is not None
-        assert [selector.matches({"app": app}) for app in ("web", "db")] == [True, False]
-
     @pytest.mark.parametrize("kind", ["Service", "ReplicationController", "ReplicaSet", "StatefulSet"])
-    def test_a_workload_without_a_selector_selects_no_pod(self, kind: str) -> None:
+    def test_a_workload_selects_pods_by_a_selector_within_the_bytes_of_a_pods_constraints(self, kind: str) -> None:
+        """Services and ReplicationControllers have maps, the others label selectors."""
+        is_map = not kind.endswith("Set")
+        selector = workload(kind, "a", {"app": "web"} if is_map else matching(("app", "NotIn", ["db"]))).selector
+        assert selector is not None
+        assert [selector.matches({"app": app}) for app in ("web", "db")] == [True, False]
         assert workload(kind, "a", None).selector is None
-
-    @pytest.mark.parametrize("kind", ["Service", "ReplicationController", "ReplicaSet", "StatefulSet"])
-    def test_a_workload_with_a_selector_above_the_bytes_of_a_pods_constraints_selects_no_pod(self, kind: str) -> None:
         labels = {f"key-{number}": "v" for number in range(5000)}
-        selector = {"matchLabels": labels} if kind.endswith("Set") else labels
-        assert workload(kind, "a", selector).selector is None
+        assert workload(kind, "a", labels if is_map else {"matchLabels": labels}).selector is None
 
 
 # -- JSON without what no decision reads: the same document down to the deepest field, whatever stands below -----------
@@ -328,32 +316,6 @@ _VALUES = st.recursive(
 )
 
 
-def wrapped(value: object, levels: int) -> object:
-    """The value inside of so many arrays and objects, in turn."""
-    for level in range(levels):
-        value = [value] if level % 2 else {"a": 1, "b": value, "c": [2]}
-    return value
-
-
-def read_part(value: object, depth: int = 0) -> object:
-    """What is left when everything that may be left out is."""
-    if isinstance(value, dict | list) and depth >= DEEPEST_READ:
-        return None
-    if isinstance(value, list):
-        return [read_part(each, depth + 1) for each in value]
-    if isinstance(value, dict):
-        return {
-            key: None if key == "managedFields" and isinstance(each, dict | list) else read_part(each, depth + 1)
-            for key, each in value.items()
-        }
-    return value
-
-
-def depth_of(value: object) -> int:
-    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
-    return 0 if inner is None else 1 + max(map(depth_of, inner), default=0)
-
-
 @given(_VALUES, st.integers(0, 2 * DEEPEST_READ), st.sampled_from([None, 2]))
 @example(value=[[[]], {}], levels=DEEPEST_READ - 2, indent=None)
 def test_what_may_be_read_stays_and_nothing_is_deep(value: object, levels: int, indent: int | None) -> None:
@@ -361,10 +323,6 @@ def test_what_may_be_read_stays_and_nothing_is_deep(value: object, levels: int, 
     found = json.loads(simplified(json.dumps(document, indent=indent).encode()))
     assert read_part(found) == read_part(document)
     assert depth_of(found) <= DEEPEST_READ + 1
-
-
-def deep(levels: int = 10_000) -> msgspec.Raw:
-    return msgspec.Raw(b'{"f:a":' * levels + b"{}" + b"}" * levels)
 
 
 HIDING: dict[str, Json] = {
@@ -375,10 +333,6 @@ HIDING: dict[str, Json] = {
     "a field of the object": {"unheardOf": deep()},
     "beside deep brackets in texts": {"metadata": {"generateName": '[{"' * 2000, "managedFields": [deep()]}},
 }
-
-
-def merged(body: Json, more: Json) -> Json:
-    return body | {key: {**body.get(key, {}), **each} if isinstance(each, dict) else each for key, each in more.items()}
 
 
 @pytest.mark.parametrize("hiding", HIDING.values(), ids=HIDING)

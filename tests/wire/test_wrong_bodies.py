@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import orjson
 import pytest
@@ -12,7 +10,6 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.model.preemption import Candidate, Victim
 from extender.settings.configuration import Settings
-from extender.simulator.oracle.brute_force import feasible
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.errors import WireError
@@ -28,9 +25,19 @@ from extender.wire.extender_v1 import (
     encode_priorities,
 )
 from extender.wire.manifests import decode_manifest
-from extender.wire.objects.kinds import NAMESPACES, NODES, PODS, REPLICA_SETS, Kind, decode_page
+from extender.wire.objects.kinds import NODES, PODS, REPLICA_SETS, decode_page
 from tests.builders import CONTAINER, PREFERRED, REQUIRED, Json, asking, index_of, node_json, pod_json, settings
 from tests.deciding import filter_nodes
+from tests.wire.recorded import (
+    EVERY_NODE,
+    LISTS,
+    each_of,
+    listed,
+    names_in,
+    nodes_that_pass,
+    recorded,
+    victims_in,
+)
 from tests.wire.scheduler_side import read_filter, read_preemption, read_priorities
 
 DEEP = 100_000
@@ -272,28 +279,7 @@ def test_a_manifest_of_very_many_values_is_refused_before_it_is_read() -> None:
 
 # -- Every request that a real kube-scheduler 1.36 sent is answered in a way that it accepts ---------------------------
 
-RECORDINGS = Path(__file__).parents[1] / "recordings"
-LISTS: list[Kind[Any]] = [NODES, NAMESPACES, PODS]
-EVERY_NODE = settings()
 ADVISE = settings(preemption={"mode": "advise"})
-
-
-def recorded(*verbs: str) -> dict[str, Json]:
-    """The request bodies of these folders, by path."""
-    paths = [path for verb in verbs for path in sorted((RECORDINGS / "scheduler" / verb).glob("*.json"))]
-    return {f"{path.parent.name}/{path.stem}": orjson.loads(path.read_bytes())["request"] for path in paths}
-
-
-def each_of(*verbs: str) -> pytest.MarkDecorator:
-    """Runs a test with every recorded question of these folders."""
-    requests = recorded(*verbs)
-    return pytest.mark.parametrize("question", requests.values(), ids=requests)
-
-
-def listed(kind: Kind[Any]) -> list[Json]:
-    """The objects of the recorded list of a kind."""
-    lines = (RECORDINGS / f"list-{kind.name}.jsonl").read_bytes().splitlines()
-    return [item for line in lines for item in orjson.loads(line)["items"]]
 
 
 @pytest.fixture(scope="module")
@@ -302,29 +288,10 @@ def index() -> ClusterIndex:
     return index_of(*objects, rules=EVERY_NODE.rules)
 
 
-def asked_names(request: Json) -> list[str]:
-    names: Sequence[str] | None = request["NodeNames"]
-    return list(names) if names is not None else [item["metadata"]["name"] for item in request["Nodes"]["items"]]
-
-
-def asked_victims(request: Json) -> dict[str, list[str]]:
-    if request["NodeNameToMetaVictims"] is not None:
-        brief = request["NodeNameToMetaVictims"]
-        return {node: [pod["UID"] for pod in victims["Pods"]] for node, victims in brief.items()}
-    full = request["NodeNameToVictims"]
-    return {node: [pod["metadata"]["uid"] for pod in victims["Pods"]] for node, victims in full.items()}
-
-
-def nodes_that_pass(request: Json) -> list[str]:
-    """The brute-force model's answer over the listed cluster."""
-    found = feasible(request["Pod"], listed(NODES), listed(NAMESPACES), listed(PODS))
-    return [name for name in asked_names(request) if name in found and found[name].code == "Success"]
-
-
 @each_of("filter-names")
 def test_a_filter_request_by_names_gets_the_names_that_pass(index: ClusterIndex, question: Json) -> None:
     args = decode_args(orjson.dumps(question))
-    passed = read_filter(encode_filter(filter_nodes(args, index.view, EVERY_NODE, 0)), asked_names(question))
+    passed = read_filter(encode_filter(filter_nodes(args, index.view, EVERY_NODE, 0)), names_in(question))
     assert passed.names == nodes_that_pass(question)
     assert bool(passed.names) is not bool(passed.unresolvable)
 
@@ -332,9 +299,7 @@ def test_a_filter_request_by_names_gets_the_names_that_pass(index: ClusterIndex,
 @each_of("filter-nodes")
 def test_a_filter_request_with_nodes_gets_these_nodes_back_unchanged(index: ClusterIndex, question: Json) -> None:
     args = decode_args(orjson.dumps(question))
-    passed = read_filter(
-        encode_filter_nodes(filter_nodes(args, index.view, EVERY_NODE, 0), args), asked_names(question)
-    )
+    passed = read_filter(encode_filter_nodes(filter_nodes(args, index.view, EVERY_NODE, 0), args), names_in(question))
     assert passed.names == nodes_that_pass(question)
     assert list(passed.items) == [
         item for item in question["Nodes"]["items"] if item["metadata"]["name"] in passed.names
@@ -347,7 +312,7 @@ def test_the_settings_as_they_come_answer_a_part_of_what_passes(index: ClusterIn
     result = filter_nodes(args, index.view, Settings(), 0)
     body = encode_filter(result) if args.nodes is None else encode_filter_nodes(result, args)
     passing = nodes_that_pass(question)
-    names = read_filter(body, asked_names(question)).names
+    names = read_filter(body, names_in(question)).names
     assert set(names) <= set(passing)
     assert bool(names) is bool(passing)
 
@@ -355,7 +320,7 @@ def test_the_settings_as_they_come_answer_a_part_of_what_passes(index: ClusterIn
 @each_of("prioritize-names", "prioritize-nodes")
 def test_a_prioritize_request_gets_a_score_for_each_node_or_none_at_all(index: ClusterIndex, question: Json) -> None:
     args = decode_args(orjson.dumps(question))
-    names = asked_names(question)
+    names = names_in(question)
     scores = read_priorities(encode_priorities(prioritize_nodes(args, index.view, EVERY_NODE)), names)
     assert scores == {} or (sorted(scores) == sorted(names) and len(set(scores.values())) > 1)
     assert all(0 <= score <= 10 for score in scores.values())
@@ -364,7 +329,7 @@ def test_a_prioritize_request_gets_a_score_for_each_node_or_none_at_all(index: C
 @each_of("preempt-names", "preempt-nodes")
 def test_a_preempt_request_gets_its_candidates_back_while_our_rules_agree(index: ClusterIndex, question: Json) -> None:
     args = decode_preemption_args(orjson.dumps(question))
-    asked = asked_victims(question)
+    asked = victims_in(question)
     peers = [pod for pod in listed(PODS) if pod["metadata"]["labels"].get("app") == "urgent"]
     placed = [PODS.decode_object(orjson.dumps(pod)) for pod in peers]
     with_peers = encode_preemption(decide_preemption(args, index.view, ADVISE, 0).candidates)
