@@ -4,9 +4,8 @@ import asyncio
 import gc
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,49 +22,39 @@ from extender.server.transport.connection_slots import Stage
 from extender.server.transport.connections import ConnectionLimits, Connections, ServerConnection
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Paths, Server
-from extender.wire.extender_v1 import BindingArgs, ExtenderArgs, FilterResult
+from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.fakes import PATIENCE, until
 from tests.pki import Pki
+from tests.server.bindings import QUESTION, Binding, answered, bind, many, served
 from tests.server.raw import Sunk, Wire, head_of, whole, wire
 from tests.server.serving import AGREEABLE, BY_NAMES, app_with
 
 SOON = Duration(0.2)
-QUESTION = whole("POST", "/filter", orjson.dumps(BY_NAMES))
 PROBE = head_of("GET", "/livez")
 
 
-@asynccontextmanager
-async def served(server: Server, verbs: Verbs = AGREEABLE) -> AsyncIterator[str]:
-    async with listening(app_with(verbs, server=server), Address("127.0.0.1:0")) as url:
-        yield url
+# What is sent on a connection before it is closed, and the status of each answer; 0 where none comes.
+ENDING: dict[str, tuple[Server, list[tuple[bytes, int]]]] = {
+    "nothing is sent": (Server(request_timeout=SOON), []),
+    "a head that trickles": (Server(request_timeout=SOON), [(PROBE, 200), (b"GET /livez HTT", 0)]),
+    "empty lines, which the framework ignores": (Server(request_timeout=Duration(0.5)), [(b"\r\n\r\n", 0)]),
+    "idle after its time only": (Server(request_timeout=Duration(4), idle_timeout=SOON), [(PROBE, 200)] * 3),
+}
 
 
-async def answered(url: str, request: bytes = QUESTION) -> int:
-    """The status of one request on a connection of its own."""
-    async with wire(url) as connection:
-        await connection.send(request)
-        return await connection.status()
-
-
-async def many(stack: AsyncExitStack, url: str, count: int, content: bytes) -> list[Wire]:
-    """So many connections that send this and then nothing more."""
-    found = [await stack.enter_async_context(wire(url)) for _ in range(count)]
-    for each in found:
-        await each.send(content)
-    return found
-
-
-async def test_a_connection_that_says_nothing_is_closed() -> None:
-    async with served(Server(request_timeout=SOON)) as url, wire(url) as connection:
+@pytest.mark.parametrize(("server", "requests"), ENDING.values(), ids=ENDING)
+async def test_a_connection_that_leads_to_nothing_is_closed(server: Server, requests: list[tuple[bytes, int]]) -> None:
+    async with served(server) as url, wire(url) as connection:
+        for request, status in requests:
+            await connection.send(request)
+            if status:
+                assert await connection.status() == status
         assert await connection.closed()
 
 
-async def test_a_head_that_trickles_is_closed() -> None:
-    async with served(Server(request_timeout=SOON)) as url, wire(url) as connection:
-        await connection.send(PROBE)
-        assert await connection.status() == 200
-        await connection.send(b"GET /livez HTT")
-        assert await connection.closed()
+async def test_a_request_behind_empty_lines_is_answered(connection: Wire) -> None:
+    await connection.send(b"\r\n\r\n" + PROBE)
+    assert await connection.status() == 200
 
 
 async def test_a_handshake_that_stops_half_way_is_closed(tmp_path: Path) -> None:
@@ -73,14 +62,6 @@ async def test_a_handshake_that_stops_half_way_is_closed(tmp_path: Path) -> None
     app = app_with(server=Server(request_timeout=SOON, tls=tls))
     async with listening(app, Address("127.0.0.1:0"), ServerTls(tls)) as url, wire(url) as connection:
         await connection.send(b"\x16\x03\x01\x02\x00\x01")
-        assert await connection.closed()
-
-
-async def test_an_idle_connection_is_closed_after_its_time_only() -> None:
-    async with served(Server(request_timeout=Duration(4), idle_timeout=SOON)) as url, wire(url) as connection:
-        for _ in range(3):
-            await connection.send(PROBE)
-            assert await connection.status() == 200
         assert await connection.closed()
 
 
@@ -115,13 +96,12 @@ async def test_connections_that_wait_for_the_turn_of_their_handshake_keep_no_cli
             each.close()
 
 
-async def test_what_is_no_http_is_answered_without_what_was_sent() -> None:
-    async with served(Server()) as url, wire(url) as connection:
-        await connection.send(b"SPOIL \x1b[31m HTTP/9.9\r\n\r\n")
-        assert await connection.status() == 400
-        assert "error" in orjson.loads(connection.body)
-        assert b"31m" not in connection.body
-        assert await connection.closed()
+async def test_what_is_no_http_is_answered_without_what_was_sent(connection: Wire) -> None:
+    await connection.send(b"SPOIL \x1b[31m HTTP/9.9\r\n\r\n")
+    assert await connection.status() == 400
+    assert "error" in orjson.loads(connection.body)
+    assert b"31m" not in connection.body
+    assert await connection.closed()
 
 
 async def test_an_answer_that_is_not_taken_is_given_up() -> None:
@@ -205,34 +185,22 @@ async def test_a_connection_is_kept_from_the_last_byte_of_its_request_although_i
     await runner.cleanup()
 
 
-async def test_empty_lines_are_no_request() -> None:
-    """The framework ignores them, so a connection that they kept open would be answered never."""
-    async with served(Server(request_timeout=Duration(0.5))) as url, wire(url) as connection:
-        await connection.send(b"\r\n\r\n")
-        assert await connection.closed()
-    async with served(Server()) as url, wire(url) as connection:
-        await connection.send(b"\r\n\r\n" + head_of("GET", "/livez"))
-        assert await connection.status() == 200
-
-
 @pytest.mark.parametrize(("lines", "status"), [(8, 200), (9, 0)], ids=["below", "above"])
-async def test_a_head_of_more_than_64_kib_closes_its_connection(lines: int, status: int) -> None:
+async def test_a_head_of_more_than_64_kib_closes_its_connection(connection: Wire, lines: int, status: int) -> None:
     """Its lines and their number are below what the framework allows."""
     head = head_of("GET", "/livez", **{f"Line_{number}": "n" * 8000 for number in range(lines)})
-    async with served(Server()) as url, wire(url) as connection:
-        for begin in range(0, len(head), 4000):
-            await connection.send(head[begin : begin + 4000])
-            await asyncio.sleep(0)  # both ends are of this loop: each piece is read alone
-        assert await connection.status() == status
+    for begin in range(0, len(head), 4000):
+        await connection.send(head[begin : begin + 4000])
+        await asyncio.sleep(0)  # both ends are of this loop: each piece is read alone
+    assert await connection.status() == status
 
 
-async def test_the_rest_of_a_body_that_no_handler_read_is_not_taken_for_a_request() -> None:
-    async with served(Server()) as url, wire(url) as connection:
-        rest = b"POST /filter HTTP/1.1\r\nContent-Length: 9\r\n\r\n"
-        await connection.send(head_of("POST", "/none", Content_Length=str(len(rest) + 1)) + b"{")
-        assert await connection.status() == 404
-        await connection.send(rest + head_of("GET", "/livez"))
-        assert await connection.status() == 200
+async def test_the_rest_of_a_body_that_no_handler_read_is_not_taken_for_a_request(connection: Wire) -> None:
+    rest = b"POST /filter HTTP/1.1\r\nContent-Length: 9\r\n\r\n"
+    await connection.send(head_of("POST", "/none", Content_Length=str(len(rest) + 1)) + b"{")
+    assert await connection.status() == 404
+    await connection.send(rest + head_of("GET", "/livez"))
+    assert await connection.status() == 200
 
 
 async def test_a_client_that_leaves_after_its_answer_leaves_no_task_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,31 +219,6 @@ async def test_a_client_that_leaves_after_its_answer_leaves_no_task_behind(monke
 
 HOUR = Duration(3600)
 BIND = Paths(bind="/bind")
-
-
-@dataclass
-class Binding:
-    """Binds every pod, once it may."""
-
-    begun: list[str] = field(default_factory=list)
-    count: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
-    may_end: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def __call__(self, args: BindingArgs) -> str:
-        self.begun.append(args.uid)
-        self.count.release()
-        await self.may_end.wait()
-        return ""
-
-    @asynccontextmanager
-    async def served(self, server: Server) -> AsyncIterator[str]:
-        app = app_with(replace(AGREEABLE, bind=self), server=server)
-        async with listening(app, Address("127.0.0.1:0")) as url:
-            yield url
-
-
-def bind(uid: object) -> bytes:
-    return whole("POST", "/bind", orjson.dumps({"PodName": "a", "PodNamespace": "b", "PodUID": str(uid), "Node": "n"}))
 
 
 @pytest.mark.alone

@@ -178,24 +178,19 @@ async def test_a_call_at_a_standby_is_sent_to_the_replica_that_leads_by_now(serv
     assert 'reason="moved"' not in page, "a call that is answered elsewhere has not failed"
 
 
-async def test_a_call_that_waits_is_answered_by_the_standby_that_begins_to_lead(serve: Serve) -> None:
-    readiness = Switch({"pods": "", "leadership": "standby"})
-    client = await serve(handed_over(readiness, leads_then=True, elsewhere=False), readiness)
+@pytest.mark.parametrize(
+    ("pods", "leads_then", "elsewhere", "status"),
+    [("", True, False, 200), ("", False, False, 503), ("listing", True, True, 503)],
+    ids=["this standby begins to lead", "no replica leads in time", "its index is incomplete, so it does not wait"],
+)
+async def test_a_call_waits_for_a_leader(
+    serve: Serve, pods: str, status: int, *, leads_then: bool, elsewhere: bool
+) -> None:
+    readiness = Switch({"pods": pods, "leadership": "standby"})
+    client = await serve(handed_over(readiness, leads_then=leads_then, elsewhere=elsewhere), readiness)
     answer = await client.post("/filter", json=BY_NAMES)
-    assert (answer.status, (await answer.json())["NodeNames"]) == (HTTPStatus.OK, ["node-a", "node-bb"])
-
-
-async def test_a_call_that_no_replica_leads_for_in_time_gets_503(serve: Serve) -> None:
-    readiness = Switch({"pods": "", "leadership": "standby"})
-    client = await serve(handed_over(readiness, leads_then=False, elsewhere=False), readiness)
-    answer = await client.post("/filter", json=BY_NAMES)
-    assert (answer.status, answer.headers["Connection"]) == (HTTPStatus.SERVICE_UNAVAILABLE, "close")
-
-
-async def test_a_call_does_not_wait_for_a_leader_where_the_index_is_incomplete(serve: Serve) -> None:
-    readiness = Switch({"pods": "listing", "leadership": "standby"})
-    client = await serve(handed_over(readiness, leads_then=True, elsewhere=True), readiness)
-    assert (await client.post("/filter", json=BY_NAMES)).status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert (answer.status, answer.headers.get("Connection")) == (status, None if status == 200 else "close")
+    assert (await answer.json()).get("NodeNames") == (["node-a", "node-bb"] if status == 200 else None)
 
 
 async def test_a_request_in_flight_is_answered_although_the_service_is_stopping(serve: Serve) -> None:

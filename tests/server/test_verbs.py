@@ -20,7 +20,7 @@ from extender.settings.connections import Paths, Server
 from extender.settings.limits import ConstraintLimits
 from extender.telemetry.metrics import Metrics
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
-from tests.builders import pod_json, term
+from tests.builders import Json, pod_json, term
 from tests.fakes import PATIENCE, until
 from tests.server.connected_verbs import Computing, connected, names
 from tests.server.raw import Wire, head_of, whole
@@ -37,23 +37,35 @@ from tests.server.serving import (
     scores_by_length,
 )
 
+PASSED = ["node-a", "node-bb"]
+FAILED: Json = {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": ""}
+ANSWERS: dict[str, tuple[str, Json, object]] = {
+    "filter by names": ("filter", BY_NAMES, {"Nodes": None, "NodeNames": PASSED} | FAILED),
+    "filter with nodes": ("filter", BY_NODES, {"Nodes": {"metadata": {}, "items": NODES}, "NodeNames": None} | FAILED),
+    "filter with unknown fields": (
+        "filter",
+        BY_NAMES | {"Novelty": {"deep": [1]}},
+        {"Nodes": None, "NodeNames": PASSED} | FAILED,
+    ),
+    "scores are a bare list": (
+        "prioritize",
+        BY_NAMES,
+        [{"Host": "node-a", "Score": 6}, {"Host": "node-bb", "Score": 7}],
+    ),
+    "candidates by UID": (
+        "preempt",
+        PREEMPTION,
+        {"NodeNameToMetaVictims": {"node-a": {"Pods": [{"UID": "u-9"}], "NumPDBViolations": 1}}},
+    ),
+}
 
-async def test_filter_asked_by_names_answers_by_names(client: Client) -> None:
-    answer = await client.post("/filter", json=BY_NAMES)
-    assert (answer.status, answer.content_type) == (200, "application/json")
-    assert await answer.json() == {
-        "Nodes": None,
-        "NodeNames": ["node-a", "node-bb"],
-        "FailedNodes": {},
-        "FailedAndUnresolvableNodes": {},
-        "Error": "",
-    }
 
-
-async def test_filter_asked_with_nodes_answers_those_nodes_unchanged(client: Client) -> None:
-    answer = await (await client.post("/filter", json=BY_NODES)).json()
-    assert answer["NodeNames"] is None
-    assert answer["Nodes"]["items"] == NODES
+@pytest.mark.parametrize(("verb", "body", "expected"), ANSWERS.values(), ids=ANSWERS)
+async def test_a_verb_answers_in_the_form_of_the_request(
+    client: Client, verb: str, body: Json, expected: object
+) -> None:
+    answer = await client.post(f"/{verb}", json=body)
+    assert (answer.status, answer.content_type, await answer.json()) == (200, "application/json", expected)
 
 
 async def test_a_pod_above_a_limit_of_the_settings_is_counted_under_the_limits(aiohttp_client: AiohttpClient) -> None:
@@ -73,18 +85,6 @@ async def test_a_pod_above_a_limit_of_the_settings_is_counted_under_the_limits(a
     assert b'extender_filter_rejections_total{reason="over_limit"} 1.0' in metrics.render()
 
 
-async def test_prioritize_answers_a_bare_list_of_scores(client: Client) -> None:
-    answer = await client.post("/prioritize", json=BY_NAMES)
-    assert await answer.json() == [{"Host": "node-a", "Score": 6}, {"Host": "node-bb", "Score": 7}]
-
-
-async def test_preempt_answers_the_candidates_by_uid(client: Client) -> None:
-    answer = await client.post("/preempt", json=PREEMPTION)
-    assert await answer.json() == {
-        "NodeNameToMetaVictims": {"node-a": {"Pods": [{"UID": "u-9"}], "NumPDBViolations": 1}}
-    }
-
-
 async def test_the_verbs_answer_under_the_paths_of_the_settings(serve: Serve) -> None:
     client = await serve(server=Server(paths=Paths(filter="/scheduler/v1/predicates")))
     assert (await client.post("/scheduler/v1/predicates", json=BY_NAMES)).status == 200
@@ -98,11 +98,6 @@ async def test_a_content_type_that_no_page_sends_without_asking_does_not_matter(
     body = b'{"Pod": {"metadata": {"name": "web-1", "uid": "u-1"}}, "NodeNames": ["node-a"]}'
     answer = await client.post("/filter", data=body, headers={"Content-Type": content_type})
     assert (await answer.json())["NodeNames"] == ["node-a"]
-
-
-async def test_unknown_fields_are_ignored_as_go_does(client: Client) -> None:
-    answer = await client.post("/filter", json=BY_NAMES | {"Novelty": {"deep": [1]}})
-    assert (await answer.json())["NodeNames"] == ["node-a", "node-bb"]
 
 
 async def test_requests_nodes_and_rejections_are_counted(serve: Serve) -> None:
@@ -134,7 +129,6 @@ async def test_a_pod_that_cannot_be_decided_is_reported_in_the_error_and_counted
 # -- Answers of verbs: one write for head and body, and the same answer on each way to a verb --------------------------
 
 QUESTION = orjson.dumps(BY_NAMES)
-PASSED = ["node-a", "node-bb"]
 LONG = orjson.dumps({**BY_NAMES, "NodeNames": [f"node-{number:05}" for number in range(5000)]})
 
 
