@@ -21,6 +21,9 @@ from msgspec.structs import replace
 from extender.cli.files import read_settings
 from extender.cli.main import main
 from extender.compose.embedded import FREE_PORT, service_running
+from extender.server.app import listening
+from extender.server.transport.tls import ServerTls
+from extender.settings.connections import Clients, Server, Tls
 from extender.simulator.apiserver.fault_points import Call
 from extender.simulator.apiserver.kinds import ServedKind, Target
 from extender.simulator.apiserver.server import ApiServer
@@ -29,6 +32,7 @@ from tests.cli.serving import PENDING, QUESTION, configuration
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import policy
 from tests.fakes import PATIENCE
+from tests.server.serving import app_with
 
 ROOT = Path(__file__).resolve().parents[2]
 WEBHOOK = "placement-extender-webhook"
@@ -142,3 +146,31 @@ async def kept(setup: Setup) -> None:
             if len(lines) == 2 and all(line.endswith(" 1.0") for line in lines):
                 return
             await asyncio.sleep(0.05)
+
+
+def stands(name: str, node: str, message: str = "", scheduler: str = "default-scheduler") -> dict[str, Any]:
+    """A pod as kube-scheduler leaves it: bound an hour from now, or rejected with a message."""
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
+    condition = {"type": "PodScheduled", "status": "True" if node else "False", "lastTransitionTime": moment}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"schedulerName": scheduler, "containers": [], **({"nodeName": node} if node else {})},
+        "status": {"conditions": [{**condition, "message": message}]},
+    }
+
+
+@asynccontextmanager
+async def secured(folder: Path) -> AsyncIterator[str]:
+    """A service that speaks HTTPS and asks for client certificates, with the files of `extender certs`."""
+    assert main(["certs", "--out", str(folder)]) == 0
+    tls = Tls(
+        cert_file=f"{folder}/server.crt",
+        key_file=f"{folder}/server.key",
+        client_ca_file=f"{folder}/ca.crt",
+        clients=Clients(scheduler=("system:kube-scheduler",), admin=("placement-extender-admin",)),
+    )
+    app = app_with(server=Server(bind_address=FREE_PORT, tls=tls))
+    async with listening(app, FREE_PORT, ServerTls(tls)) as url:
+        yield url

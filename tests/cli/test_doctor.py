@@ -7,10 +7,9 @@ import base64
 import io
 import json
 import shutil
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,8 @@ import yaml
 from extender.certificates.authority import SERVER, Authority
 from extender.cli.main import main
 from extender.cli.service_client import try_as_scheduler, webhook_fault
-from extender.compose.embedded import FREE_PORT
 from extender.doctor.facts import APPLY_KINDS
 from extender.doctor.service import EXPIRED, OTHER_CA
-from extender.server.app import listening
-from extender.server.transport.tls import ServerTls
-from extender.settings.connections import Clients, Server, Tls
 from extender.simulator.apiserver.kinds import (
     GROUP_PLACEMENTS,
     OWN_POLICY_KINDS,
@@ -43,14 +38,15 @@ from tests.cli.doctor_set_up import (
     checks,
     installed_policies,
     kept,
+    secured,
     set_up,
+    stands,
     with_policies,
 )
 from tests.cli.group_objects import POLICY, member
 from tests.cli.serving import configuration
 from tests.pki import serving
 from tests.quotas import quota_json
-from tests.server.serving import app_with
 
 ADMIN = {"ca": "ca.crt", "cert": "admin.crt", "key": "admin.key"}
 
@@ -111,26 +107,6 @@ async def test_an_expired_certificate_of_the_service_is_told_from_one_of_another
     assert found == [EXPIRED, OTHER_CA]
 
 
-async def test_an_idle_cluster_is_no_mistake(tmp_path: Path) -> None:
-    async with set_up(tmp_path, asks=0) as setup:
-        code, document = await setup.doctor()
-    assert (checks(document), code) == ([("info", "called")], 0)
-    assert document["findings"][0]["problem"].endswith("and no pod was bound meanwhile")
-
-
-def stands(name: str, node: str, message: str = "", scheduler: str = "default-scheduler") -> dict[str, Any]:
-    """A pod as kube-scheduler leaves it: bound an hour from now, or rejected with a message."""
-    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
-    condition = {"type": "PodScheduled", "status": "True" if node else "False", "lastTransitionTime": moment}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "uid": name},
-        "spec": {"schedulerName": scheduler, "containers": [], **({"nodeName": node} if node else {})},
-        "status": {"conditions": [{**condition, "message": message}]},
-    }
-
-
 @pytest.mark.parametrize(
     ("there", "found", "words"),
     [
@@ -170,15 +146,48 @@ async def test_an_access_that_may_not_be_the_services_is_named(tmp_path: Path) -
     assert str(other) in document["findings"][0]["problem"]
 
 
-async def test_missing_permissions_are_named_one_by_one(tmp_path: Path) -> None:
-    async with set_up(tmp_path) as setup:
-        setup.api.denied = frozenset({"patch/pods/status", "watch/nodes"})
-        code, document = await setup.doctor()
-    assert code == 2
-    assert [found["problem"] for found in document["findings"]] == [
-        "the account may not watch nodes",
-        "the account may not patch pods/status",
-    ]
+SECRETS_ONLY = {"apiVersion": "v1", **quota_json(hard={"count/secrets": "5"})}
+QUOTA = {"quota": {"enabled": True}}
+NEVER = "kube-scheduler has not called filter since the service started"
+# How the service is set up, what the API server does, the exit code, and the findings.
+FOUND: dict[str, tuple[dict[str, Any], dict[str, Any], int, list[str]]] = {
+    "an idle cluster": ({"asks": 0}, {}, 0, ["info called: *and no pod was bound meanwhile"]),
+    "a clock that is wrong": ({}, {"behind": 3600}, 1, ["warning clock: *"]),
+    "permissions": (
+        {},
+        {"denied": {"patch/pods/status", "watch/nodes"}},
+        2,
+        [f"error permissions: the account may not {what}" for what in ("watch nodes", "patch pods/status")],
+    ),
+    "pods that may not be listed, so it is unknown whether filter should have been called": (
+        {"asks": 0},
+        {"hides_pods": True},
+        1,
+        [f"warning called: {NEVER}; it is unknown whether any pod*pods is forbidden"],
+    ),
+    "a quota that charges nothing": (
+        {"pods": [SECRETS_ONLY], **QUOTA},
+        {},
+        1,
+        ["warning quotas: ResourceQuota team/cross can charge no pod*"],
+    ),
+    "the same quota without the feature": ({"pods": [SECRETS_ONLY]}, {}, 0, []),
+    "quotas that may not be read": (QUOTA, {"denied": {"list/resourcequotas"}}, 2, ["error permissions: *"]),
+}
+
+
+@pytest.mark.parametrize(("sections", "api", "code", "expected"), FOUND.values(), ids=FOUND)
+async def test_what_is_planted_is_found_and_nothing_else(
+    tmp_path: Path, sections: dict[str, Any], api: dict[str, Any], code: int, expected: list[str]
+) -> None:
+    async with set_up(tmp_path, **sections) as setup:
+        for name, value in api.items():
+            setattr(setup.api, name, value)
+        ended, document = await setup.doctor()
+    found = [f"{one['severity']} {one['check']}: {one['problem']}" for one in document["findings"]]
+    assert (ended, len(found)) == (code, len(expected))
+    assert [text for text, pattern in zip(found, expected, strict=True) if not fnmatchcase(text, pattern)] == []
+    assert "hides_pods" not in api or "list pods" in document["findings"][0]["remedy"]
 
 
 async def test_another_account_is_requested_with_its_groups(tmp_path: Path) -> None:
@@ -187,13 +196,6 @@ async def test_another_account_is_requested_with_its_groups(tmp_path: Path) -> N
         spec = setup.api.asked[0]
     assert spec["user"] == "system:serviceaccount:kube-system:placement-extender"
     assert spec["groups"] == ["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:kube-system"]
-
-
-async def test_a_clock_that_is_wrong_is_a_warning_and_gives_1(tmp_path: Path) -> None:
-    async with set_up(tmp_path) as setup:
-        setup.api.behind = 3600
-        code, document = await setup.doctor()
-    assert (checks(document), code) == ([("warning", "clock")], 1)
 
 
 async def test_a_running_service_that_differs_from_its_file_is_found(tmp_path: Path) -> None:
@@ -279,21 +281,6 @@ async def test_in_an_outage_no_permission_is_compared_with_settings_that_may_not
     assert checks(document) == [("error", "service"), ("info", "settings")]
 
 
-@asynccontextmanager
-async def secured(folder: Path) -> AsyncIterator[str]:
-    """A service that speaks HTTPS and asks for client certificates, with the files of `extender certs`."""
-    assert main(["certs", "--out", str(folder)]) == 0
-    tls = Tls(
-        cert_file=f"{folder}/server.crt",
-        key_file=f"{folder}/server.key",
-        client_ca_file=f"{folder}/ca.crt",
-        clients=Clients(scheduler=("system:kube-scheduler",), admin=("placement-extender-admin",)),
-    )
-    app = app_with(server=Server(bind_address=FREE_PORT, tls=tls))
-    async with listening(app, FREE_PORT, ServerTls(tls)) as url:
-        yield url
-
-
 @pytest.mark.parametrize(
     ("files", "found"),
     [
@@ -313,21 +300,6 @@ async def test_the_chain_of_certificates_is_proven_by_asking(
     assert code == 2
     assert [problem for problem in (one["problem"] for one in document["findings"]) if found in problem]
     assert checks(document)[0][1] == ("tls" if len(files) < 3 else "called")
-
-
-async def test_without_permission_to_list_pods_it_cannot_tell_whether_filter_should_have_been_called(
-    tmp_path: Path,
-) -> None:
-    async with set_up(tmp_path, asks=0) as setup:
-        setup.api.hides_pods = True
-        code, document = await setup.doctor()
-    assert code == 1
-    (found,) = (one for one in document["findings"] if one["check"] == "called")
-    assert found["problem"].startswith(
-        "kube-scheduler has not called filter since the service started; it is unknown whether any pod"
-    )
-    assert found["problem"].endswith("pods is forbidden")
-    assert "list pods" in found["remedy"]
 
 
 async def test_a_key_that_every_account_may_read_is_reported(tmp_path: Path) -> None:
@@ -415,24 +387,3 @@ async def test_pods_that_no_policy_releases_are_found(tmp_path: Path) -> None:
         _, document = await setup.doctor()
     (found,) = [one for one in document["findings"] if one["check"] == "gates"]
     assert found["problem"].endswith("such as shop/lost (placement.extender.dev/of-a-deleted-policy)")
-
-
-async def test_a_quota_that_charges_nothing_is_named(tmp_path: Path) -> None:
-    quota = {"apiVersion": "v1", **quota_json(hard={"count/secrets": "5"})}
-    async with set_up(tmp_path, pods=[quota], quota={"enabled": True}) as setup:
-        code, document = await setup.doctor()
-    assert (code, checks(document)) == (1, [("warning", "quotas")])
-    assert document["findings"][0]["problem"].startswith("ResourceQuota team/cross can charge no pod")
-
-
-async def test_without_quotas_none_is_read(tmp_path: Path) -> None:
-    quota = {"apiVersion": "v1", **quota_json(hard={"count/secrets": "5"})}
-    async with set_up(tmp_path, pods=[quota]) as setup:
-        assert (await setup.doctor())[0] == 0
-
-
-async def test_quotas_that_may_not_be_read_are_a_missing_permission(tmp_path: Path) -> None:
-    async with set_up(tmp_path, quota={"enabled": True}) as setup:
-        setup.api.denied = frozenset({"list/resourcequotas"})
-        code, document = await setup.doctor()
-    assert (code, checks(document)) == (2, [("error", "permissions")])

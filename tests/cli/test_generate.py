@@ -14,73 +14,32 @@ from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.policies.policy_validation import validate
 from tests.builders import Json
+from tests.cli.generated import (
+    TLS,
+    TRUST,
+    TRUSTED,
+    audited,
+    generated,
+    ignorable,
+    kubeconfig,
+    names_of_profile,
+    percentage,
+    plugins,
+    rejected,
+    several,
+    stanza,
+    strategy,
+    weights,
+)
 from tests.cli.serving import configuration
 
 ROOT = Path(__file__).resolve().parents[2]
-TLS = {"certFile": "/etc/tls/tls.crt", "keyFile": "/etc/tls/tls.key"}
-_FILES = {"ca": "ca.crt", "cert": "c.crt", "key": "c.key"}
-TRUSTED = {f"{name}File": f"/etc/kubernetes/{file}" for name, file in _FILES.items()}
-TRUST = [part for name, file in _FILES.items() for part in (f"--{name}-file", f"/etc/kubernetes/{file}")]
-
-
-def generated(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    assert main(["config", "generate", *arguments]) == 0
-    return yaml.safe_load(capsys.readouterr().out)
-
-
-def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What is said instead of a document."""
-    assert main(["config", "generate", *arguments]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    return told.err
 
 
 @pytest.mark.parametrize("mode", ["offload", "augment"])
 def test_beside_the_scheduler_it_is_the_file_that_we_ship(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
     shipped = yaml.safe_load((ROOT / f"config/kube-scheduler-{mode}.yaml").read_text("utf-8"))
     assert generated(capsys, "--mode", mode, "--layout", "sidecar") == shipped
-
-
-def stanza(document: Any) -> Any:
-    (found,) = document["extenders"]
-    return found
-
-
-def kubeconfig(document: Any) -> Any:
-    return document.get("clientConnection", {}).get("kubeconfig")
-
-
-def plugins(document: Any) -> Any:
-    """The arguments of each plugin."""
-    configs = (config for profile in document.get("profiles", ()) for config in profile.get("pluginConfig", ()))
-    return {config["name"]: config["args"] for config in configs}
-
-
-def strategy(document: Any) -> Any:
-    return plugins(document)["NodeResourcesFit"]["scoringStrategy"]["type"], "DefaultPreemption" in plugins(document)
-
-
-def ignorable(document: Any) -> Any:
-    return stanza(document)["ignorable"]
-
-
-def percentage(document: Any) -> Any:
-    return document.get("percentageOfNodesToScore")
-
-
-def names_of_profile(document: Any) -> Any:
-    return document["profiles"], document["leaderElection"]["resourceName"]
-
-
-def weights(document: Any) -> Any:
-    (profile,) = document["profiles"]
-    weight_of = {each["name"]: each["weight"] for each in profile["plugins"]["multiPoint"]["enabled"]}
-    return plugins(document), *map(weight_of.get, ("TaintToleration", "NodeAffinity", "ImageLocality"))
-
-
-def audited(**reach: str) -> Json:
-    return {"enabled": True, "mode": "Audit", "reach": {"maxNamespaces": {"limit": 5, **reach}}}
 
 
 HTTPS = {"server": {"tls": TLS}}
@@ -167,11 +126,6 @@ def test_what_would_not_work_or_not_be_secure_is_rejected(
     server: Any, arguments: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert problem in rejected(capsys, "--config", configuration(tmp_path, server=server), *arguments)
-
-
-def several(folder: Path, *, count: int = 3, layout: str = "service", **sections: Any) -> tuple[str, ...]:
-    config = configuration(folder, **({"schedulers": "many", "server": {"tls": TLS}} | sections))
-    return ("--config", config, "--layout", layout, "--schedulers", str(count), *TRUST)
 
 
 def test_several_schedulers_have_names_and_leases_of_their_own_and_ask_one_extender(

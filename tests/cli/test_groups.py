@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,47 +35,53 @@ def placed(phase: GroupPhase, ready: int, released: int, bound: int, message: st
     return {**body, "status": status_body(status, NOW)}
 
 
-def listed(folder: Path, *objects: Json, arguments: tuple[str, ...] = ()) -> list[str]:
-    """The command line for a snapshot of these objects."""
-    path = folder / "snapshot.json"
-    path.write_text(json.dumps({"kind": "List", "items": list(objects)}), "utf-8")
-    return ["groups", "--snapshot", str(path), *arguments]
+Table = Callable[..., list[list[str]]]
 
 
-def table(capsys: pytest.CaptureFixture[str], command: list[str]) -> list[list[str]]:
-    assert main(command) == 0
-    return [
-        [cell.strip() for cell in line.split("   ") if cell.strip()] for line in capsys.readouterr().out.splitlines()
-    ]
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Prints the groups of a snapshot of these objects."""
+
+    def printed(*objects: Json, arguments: str = "") -> str:
+        path = tmp_path / "snapshot.json"
+        path.write_text(json.dumps({"kind": "List", "items": list(objects)}), "utf-8")
+        assert main(["groups", "--snapshot", str(path), *arguments.split()]) == 0
+        return capsys.readouterr().out
+
+    return printed
 
 
-def test_a_group_that_is_not_complete_says_how_many_pods_it_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    headings, row = table(capsys, listed(tmp_path, POLICY, member("a-0"), member("a-1", minutes=7)))
+@pytest.fixture
+def table(run: Callable[..., str]) -> Table:
+    """The cells of what is printed, by row."""
+
+    def cells(*objects: Json, arguments: str = "") -> list[list[str]]:
+        lines = run(*objects, arguments=arguments).splitlines()
+        return [[cell.strip() for cell in line.split("   ") if cell.strip()] for line in lines]
+
+    return cells
+
+
+def test_a_group_that_is_not_complete_says_how_many_pods_it_has(table: Table) -> None:
+    headings, row = table(POLICY, member("a-0"), member("a-1", minutes=7))
     assert headings == ["NAMESPACE", "POLICY", "GROUP", "STATE", "DOMAIN", "PODS", "RELEASED", "BOUND", "AGE", "WHY"]
     assert row == ["shop", "rings", "a", "Collecting", "-", "2/3", "0", "0", "7 minutes", "2 of 3 pods exist"]
-    wide = listed(tmp_path, POLICY, member("a-0"), member("a-1", minutes=7), arguments=("-o", "wide"))
-    headings, row = table(capsys, wide)
+    headings, row = table(POLICY, member("a-0"), member("a-1", minutes=7), arguments="-o wide")
     assert headings[9:] == ["SINCE", "OVERDUE", "REASON", "WHY"]
     assert (row[1], row[10:]) == (KEY.policy, ["no", "Incomplete", "2 of 3 pods exist"])
 
 
-def test_a_complete_group_waits_for_the_leader_until_that_says_something(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_complete_group_waits_for_the_leader_until_that_says_something(table: Table) -> None:
     members = [member(f"a-{number}") for number in range(3)]
-    _, row = table(capsys, listed(tmp_path, POLICY, *members))
+    _, row = table(POLICY, *members)
     assert (row[3], row[-1]) == ("Deciding", "all pods exist, and the leader has not decided yet")
     undecided = placed(GroupPhase.DECIDING, 3, 0, 0, "z1 holds 2 of 3")
     del undecided["spec"]["decided"], undecided["spec"]["topology"]
-    _, row = table(capsys, listed(tmp_path, POLICY, *members, undecided))
+    _, row = table(POLICY, *members, undecided)
     assert (row[3], row[4], row[-1]) == ("Deciding", "-", "z1 holds 2 of 3")
 
 
-def test_the_domains_of_a_policy_are_listed_with_what_pods_have_of_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_domains_of_a_policy_are_listed_with_what_pods_have_of_them(table: Table, run: Callable[..., str]) -> None:
     domains = [
         {"name": "spot", "values": ["z1", "z2"], "quota": {"pods": 4, "resources": {"cpu": "2"}}},
         {"name": "on-demand", "values": ["z3"], "mayGrow": True},
@@ -87,66 +94,60 @@ def test_the_domains_of_a_policy_are_listed_with_what_pods_have_of_them(
         each["spec"]["containers"] = [{"name": "main", "resources": {"requests": {"cpu": "500m"}}}]
     forged = member("a-3", gates=(), on="n1")
     members.append(decision_body(DECISION, pods=[f"uid-a-{number}" for number in range(3)]))
-    rows = table(capsys, listed(tmp_path, policy, *members, member("a-2"), forged))
+    rows = table(policy, *members, member("a-2"), forged)
     assert rows[-3:] == [
         ["POLICY", "DOMAIN", "PODS", "RESOURCES", "MAY GROW"],
         ["rings", "spot", "1 of 4", "cpu 500m of 2", "no"],
         ["rings", "on-demand", "1 of 5", "cpu 500m", "yes"],
     ]
-    assert main(listed(tmp_path, policy, *members, arguments=("-o", "json"))) == 0
-    found = json.loads(capsys.readouterr().out)["domains"]
+    found = json.loads(run(policy, *members, arguments="-o json"))["domains"]
     assert [(each["policy"], each["name"], each["used"]["pods"]) for each in found] == [
         ("ClusterPodSchedulingPolicy/rings", "spot", 1),
         ("ClusterPodSchedulingPolicy/rings", "on-demand", 1),
     ]
 
 
-def test_a_gate_of_another_controller_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gate_of_another_controller_is_named(table: Table) -> None:
     other = member("a-2", gates=("example.com/quota", RELEASE_GATE))
-    _, row = table(capsys, listed(tmp_path, POLICY, member("a-0"), member("a-1"), other))
+    _, row = table(POLICY, member("a-0"), member("a-1"), other)
     assert row[-1] == "1 of 3 pods has gates of others: a-2 (example.com/quota)"
 
 
-def test_a_decided_group_shows_its_domain_and_what_the_leader_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_decided_group_shows_its_domain_and_what_the_leader_says(table: Table) -> None:
     objects = (POLICY, member("a-0", gates=(), on="n1"), member("a-1", gates=()), member("a-2"))
-    _, row = table(capsys, listed(tmp_path, *objects, placed(GroupPhase.DEGRADED, 3, 2, 1, "z1 holds 0 of 1")))
+    _, row = table(*objects, placed(GroupPhase.DEGRADED, 3, 2, 1, "z1 holds 0 of 1"))
     assert row[3:] == ["Degraded", "z1", "3/3", "2", "1", "2 minutes", "z1 holds 0 of 1"]
 
 
-def test_a_status_about_other_counts_is_out_of_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_status_about_other_counts_is_out_of_date(table: Table) -> None:
     objects = (POLICY, *(member(f"a-{number}", gates=(), on="n1") for number in range(3)))
-    _, row = table(capsys, listed(tmp_path, *objects, placed(GroupPhase.DEGRADED, 3, 2, 1, "z1 holds 0 of 1")))
+    _, row = table(*objects, placed(GroupPhase.DEGRADED, 3, 2, 1, "z1 holds 0 of 1"))
     assert row[3:] == ["Bound", "z1", "3/3", "3", "3", "2 minutes", "3 of 3 pods have a node"]
 
 
-def test_a_pod_that_no_policy_releases_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pod_that_no_policy_releases_is_listed(table: Table) -> None:
     ending = member("ending")
     ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    _, row = table(capsys, listed(tmp_path, member("lost"), ending))
+    _, row = table(member("lost"), ending)
     assert row[:4] == ["shop", "-", "pod/lost", "Stray"]
     assert row[-1] == f"no policy removes the gate {RELEASE_GATE}"
 
 
-def test_without_groups_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert table(capsys, listed(tmp_path, POLICY, pod("plain", "shop"))) == [["no groups of gated pods"]]
+def test_without_groups_it_says_so(table: Table) -> None:
+    assert table(POLICY, pod("plain", "shop")) == [["no groups of gated pods"]]
 
 
-def test_groups_are_selected_by_namespace_and_by_whether_they_wait(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_groups_are_selected_by_namespace_and_by_whether_they_wait(table: Table) -> None:
     done = [member(f"b-{number}", "b", gates=(), on="n1") for number in range(3)]
-    command = listed(tmp_path, POLICY, member("a-0"), *done)
-    assert [row[2] for row in table(capsys, command)] == ["GROUP", "a", "b"]
-    assert [row[2] for row in table(capsys, [*command, "--waiting"])] == ["GROUP", "a"]
-    assert table(capsys, [*command, "-n", "other"]) == [["no groups of gated pods"]]
+    objects = (POLICY, member("a-0"), *done)
+    assert [row[2] for row in table(*objects)] == ["GROUP", "a", "b"]
+    assert [row[2] for row in table(*objects, arguments="--waiting")] == ["GROUP", "a"]
+    assert table(*objects, arguments="-n other") == [["no groups of gated pods"]]
 
 
-def test_json_is_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_for_scripts(run: Callable[..., str]) -> None:
     objects = (POLICY, member("a-0", minutes=20), member("lost", "z", gates=("placement.extender.dev/old",)))
-    assert main(listed(tmp_path, *objects, arguments=("-o", "json"))) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(run(*objects, arguments="-o json"))
     (group,) = found["groups"]
     assert group["ageSeconds"] >= 1200
     assert {name: group[name] for name in ("group", "phase", "size", "pods", "released", "overdue", "reason")} == {

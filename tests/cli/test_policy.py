@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +83,6 @@ def test_the_wide_form_names_every_node_that_matches(command: Command) -> None:
     arguments = (given, "--pod", command.write("pod.yaml", pod()), "--snapshot", cluster)
     assert "nodes: 7 of 7 match, 7 before: n0, n1, n2, n3, n4 and 2 more\n" in command(*arguments).out
     assert "nodes: 7 of 7 match, 7 before: n0, n1, n2, n3, n4, n5, n6\n" in command(*arguments, "-o", "wide").out
-
-
-def test_nothing_to_do_is_no_failure(command: Command) -> None:
-    found = command.on([policy_json(podSelector={"matchLabels": {"app": "other"}}, **POOL)])
-    (tested,) = found.document["objects"]
-    assert (found.code, tested["result"], tested["fields"], tested["nodes"]) == (0, "allowed", [], None)
 
 
 def test_a_pod_that_fits_no_node_any_more_gives_1(command: Command) -> None:
@@ -457,6 +452,11 @@ APART = {
 }
 
 
+def held_to(directive: str) -> Json:
+    """At scheduling, where the nodes are not known."""
+    return {"scheduling.directives": [directive], "scheduling.matching": None}
+
+
 def test_a_policy_for_scheduling_shows_the_nodes_that_it_leaves_and_those_that_it_prefers(command: Command) -> None:
     cluster = command.snapshot(*NODES, node("n4", pool="c"), *NAMESPACES)
     given = command.write("policy.yaml", policy_json("later", affinity={**SSD, **both()}, **LATER))
@@ -475,43 +475,38 @@ def test_a_policy_for_scheduling_shows_the_nodes_that_it_leaves_and_those_that_i
     ]
 
 
-@pytest.mark.parametrize(
-    ("spec", "directives"),
-    [
-        ({"nodeSelector": {"pool": "b"}}, ["required nodes"]),
-        ({"affinity": PREFERRED}, ["preferred nodes"]),
-        ({"affinity": APART}, ["pod affinity or anti-affinity"]),
-        ({"topologySpreadConstraints": [{**SOFT, "whenUnsatisfiable": "DoNotSchedule"}]}, ["topology spread"]),
-    ],
-    ids=lambda value: str(value[0]) if isinstance(value, list) else "",
-)
-def test_each_kind_of_directive_is_named(command: Command, spec: dict[str, Any], directives: list[str]) -> None:
-    (tested,) = command.on([policy_json(**spec, **LATER)]).document["objects"]
-    assert tested["scheduling"]["directives"] == directives
-    assert tested["scheduling"]["matching"] is None, "the nodes are not known"
+HARD_LATER = {"topologySpreadConstraints": [{**SOFT, "whenUnsatisfiable": "DoNotSchedule"}], **LATER}
+REJECTING = {"nodeSelector": {"pool": "a"}, "conflictPolicy": "Reject", **LATER}
+OF_B = {"nodeSelector": {"pool": "b"}}
+REFUSED = "pod contradicts a scheduling policy that rejects such pods"
+# The policy, the spec of the pod, the nodes where they are known, the exit code, and fields of the result.
+TESTED: dict[str, tuple[Json, Json, list[Json], int, Json]] = {
+    "a policy for other pods": (
+        {"podSelector": {"matchLabels": {"app": "other"}}, **POOL}, {}, [], 0,
+        {"result": "allowed", "fields": [], "nodes": None},
+    ),
+    "required nodes": (OF_B | LATER, {}, [], 0, held_to("required nodes")),
+    "preferred nodes": ({"affinity": PREFERRED, **LATER}, {}, [], 0, held_to("preferred nodes")),
+    "pod anti-affinity": ({"affinity": APART, **LATER}, {}, [], 0, held_to("pod affinity or anti-affinity")),
+    "topology spread": (HARD_LATER, {}, [], 0, held_to("topology spread")),
+    "a constraint that no pod can carry, whatever the moments": (
+        {"topologySpreadConstraints": [SOFT]}, {}, [], 0, held_to("topology spread"),
+    ),
+    "what admission has injected is not repeated": (POOL, {}, NODES, 0, {"result": "mutated", "scheduling": None}),
+    "no node is left at scheduling": (
+        {"nodeSelector": {"pool": "none"}, **LATER}, {}, NODES[1:], 1,
+        {"nodes.matching": ["n2", "n3"], "scheduling.matching": []},
+    ),
+    "a policy refuses the pod at scheduling": (REJECTING, OF_B, [], 1, {"scheduling.refused": REFUSED}),
+}  # fmt: skip
 
 
-def test_a_constraint_that_no_pod_can_carry_is_held_at_scheduling_whatever_the_moments(command: Command) -> None:
-    (tested,) = command.on([policy_json(topologySpreadConstraints=[SOFT])]).document["objects"]
-    assert tested["scheduling"]["directives"] == ["topology spread"]
-
-
-def test_what_admission_has_injected_is_not_told_again(command: Command) -> None:
-    (tested,) = command.on([policy_json(**POOL)], "--snapshot", command.snapshot(*NODES)).document["objects"]
-    assert (tested["result"], tested["scheduling"]) == ("mutated", None)
-
-
-def test_a_pod_that_is_left_no_node_at_scheduling_gives_1(command: Command) -> None:
-    found = command.on(
-        [policy_json(nodeSelector={"pool": "none"}, **LATER)], "--snapshot", command.snapshot(*NODES[1:])
-    )
+@pytest.mark.parametrize(("spec", "of_pod", "nodes", "code", "expected"), TESTED.values(), ids=TESTED)
+def test_what_becomes_of_a_pod(
+    command: Command, spec: Json, of_pod: Json, nodes: list[Json], code: int, expected: Json
+) -> None:
+    snapshot = ["--snapshot", command.snapshot(*nodes)] if nodes else []
+    found = command.on([policy_json(**spec)], *snapshot, obj=pod(of_pod))
     (tested,) = found.document["objects"]
-    assert (found.code, tested["nodes"]["matching"], tested["scheduling"]["matching"]) == (1, ["n2", "n3"], [])
-
-
-def test_a_pod_that_a_policy_refuses_at_scheduling_gives_1(command: Command) -> None:
-    spec = {"nodeSelector": {"pool": "a"}, "conflictPolicy": "Reject", **LATER}
-    found = command.on([policy_json(**spec)], obj=pod({"nodeSelector": {"pool": "b"}}))
-    (tested,) = found.document["objects"]
-    assert found.code == 1
-    assert tested["scheduling"]["refused"] == "pod contradicts a scheduling policy that rejects such pods"
+    fields = {path: reduce(lambda part, name: part[name], path.split("."), tested) for path in expected}
+    assert (found.code, fields) == (code, expected)
