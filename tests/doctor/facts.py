@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from extender.doctor.facts import Facts, Finding, Sample
+from extender.doctor.facts import Facts, Finding, Sample, SchedulerCalls
 from extender.doctor.service import examine_service
 from extender.doctor.surroundings import examine_surroundings
 from extender.settings.configuration import API_VERSION, KIND, Settings, parse_settings
@@ -51,3 +51,48 @@ def diagnose(facts: Facts) -> list[Finding]:
 def told(found: list[Finding]) -> list[tuple[str, str, str]]:
     """The findings without their remedies."""
     return [(one.severity, one.check, one.problem) for one in found]
+
+
+def failed(reason: str, count: float, seconds_ago: float) -> Facts:
+    """So many requests failed for a reason, the last one so long ago."""
+    labels = FILTER | {"reason": reason}
+    return sampled(
+        Sample("extender_request_failures_total", labels, count),
+        Sample("extender_last_failure_timestamp_seconds", labels, NOW - seconds_ago),
+    )
+
+
+def uncalled(queue: SchedulerCalls | None) -> Facts:
+    """A service that kube-scheduler has never called, beside these pods."""
+    samples = [one for one in GOOD_SAMPLES if not one.name.startswith(("extender_requests", "extender_last"))]
+    return replace(GOOD, samples=samples, queue=queue)
+
+
+def unusable(cause: str) -> Facts:
+    """Certificate files on disk that cannot be used for a cause."""
+    return sampled(Sample("extender_certificate_files_unusable", {"cause": cause}, 1))
+
+
+def standing_by(problem: str, **others: str) -> Facts:
+    """A replica that does not lead."""
+    return replace(uncalled(None), readiness={"pods": "", "leadership": problem, **others})
+
+
+def compared(
+    differed: int = 0, unproven: int = 0, affinity: int = 150, spread: int = 100, hours: float = 25
+) -> list[tuple[str, str, str]]:
+    """What is said of shadow decisions with these results."""
+    name, rule = "extender_shadow_decisions_total", "extender_shadow_rule_decisions_total"
+    shadow = replace(GOOD, settings=settings(mode="augment", shadow=True))
+    facts = sampled(
+        Sample(name, {"source": "request", "result": "agreed"}, affinity),
+        Sample(name, {"source": "condition", "result": "agreed"}, spread),
+        Sample(name, {"source": "request", "result": "differed"}, differed),
+        Sample(name, {"source": "request", "result": "unproven"}, unproven),
+        Sample(name, {"source": "request", "result": "unconstrained"}, 5000),
+        Sample(rule, {"rule": "InterPodAffinity", "result": "agreed"}, affinity),
+        Sample(rule, {"rule": "PodTopologySpread", "result": "agreed"}, spread),
+        Sample("process_start_time_seconds", {}, NOW - hours * 3600),
+        facts=shadow,
+    )
+    return [(one.severity, one.problem, one.remedy) for one in diagnose(facts) if one.check == "shadow"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
@@ -11,27 +12,20 @@ from extender.doctor.service import examine_differences
 from extender.model.units import ago
 from extender.server.transport.tls import TLSFileProblem
 from extender.settings.configuration import Settings, in_namespace
-from tests.doctor.facts import FILTER, GOOD, GOOD_SAMPLES, NOW, diagnose, sampled, settings, told
-
-
-def failed(reason: str, count: float, seconds_ago: float) -> Facts:
-    """So many requests failed for a reason, the last one so long ago."""
-    labels = FILTER | {"reason": reason}
-    return sampled(
-        Sample("extender_request_failures_total", labels, count),
-        Sample("extender_last_failure_timestamp_seconds", labels, NOW - seconds_ago),
-    )
-
-
-def uncalled(queue: SchedulerCalls | None) -> Facts:
-    """A service that kube-scheduler has never called, beside these pods."""
-    samples = [one for one in GOOD_SAMPLES if not one.name.startswith(("extender_requests", "extender_last"))]
-    return replace(GOOD, samples=samples, queue=queue)
-
-
-def unusable(cause: str) -> Facts:
-    """Certificate files on disk that cannot be used for a cause."""
-    return sampled(Sample("extender_certificate_files_unusable", {"cause": cause}, 1))
+from tests.doctor.facts import (
+    FILTER,
+    GOOD,
+    NOW,
+    compared,
+    diagnose,
+    failed,
+    sampled,
+    settings,
+    standing_by,
+    told,
+    uncalled,
+    unusable,
+)
 
 
 def test_namespaces_are_named_whose_pods_wait_for_the_budget_or_will_soon() -> None:
@@ -49,11 +43,6 @@ def test_namespaces_are_named_whose_pods_wait_for_the_budget_or_will_soon() -> N
     ]
 
 
-def standing_by(problem: str, **others: str) -> Facts:
-    """A replica that does not lead."""
-    return replace(uncalled(None), readiness={"pods": "", "leadership": problem, **others})
-
-
 @pytest.mark.parametrize(
     ("check", "remedy"),
     [("pods", "requests are answered with 503"), ("webhook: serving", "the API server does not call this replica")],
@@ -63,17 +52,24 @@ def test_the_remedy_of_a_readiness_check_says_what_is_not_served_until_then(chec
     assert found.remedy.startswith(remedy)
 
 
-def test_up_to_one_request_of_a_hundred_may_fail() -> None:
-    assert diagnose(failed("overloaded", 10, 100)) == []
-    assert len(diagnose(failed("overloaded", 11, 100))) == 1
+# What is right, over, rare or not known.
+NOTHING: dict[str, Facts] = {
+    "nothing is wrong": GOOD,
+    "nothing is known": Facts(Settings(), NOW),
+    "one request of a hundred failed": failed("overloaded", 10, 100),
+    "less than one of a hundred was too large": failed("too_large", 5, 80),
+    "one unauthenticated curl": failed("unauthenticated", 1, 80),
+    "strangers of yesterday": failed("unauthenticated", 300, 86400),
+    "an outage of yesterday": failed("overloaded", 300, 86400),
+    "a pod of this moment": replace(GOOD, queue=SchedulerCalls(untried=1, untried_since=NOW - 10)),
+    "a pod behind others": replace(GOOD, queue=SchedulerCalls(untried=1, untried_since=NOW - 60, tried_at=NOW - 1)),
+    "an error of another kind": replace(GOOD, queue=SchedulerCalls(failed=("running PreBind plugin: timed out",))),
+}
 
 
-def test_nothing_is_found_where_nothing_is_wrong() -> None:
-    assert diagnose(GOOD) == []
-
-
-def test_nothing_is_found_where_nothing_is_known() -> None:
-    assert diagnose(Facts(Settings(), NOW)) == []
+@pytest.mark.parametrize("facts", NOTHING.values(), ids=NOTHING)
+def test_nothing_is_found_where_nothing_is_wrong(facts: Facts) -> None:
+    assert diagnose(facts) == []
 
 
 LOCAL_AND_OPEN = {"bindAddress": "0.0.0.0:8888"}
@@ -192,6 +188,10 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
     "a stranger asks often beside the scheduler": (
         failed("forbidden", 50, 100),
         ("info", "failures", "50 of 1000 requests failed, the last one 2 minutes ago: forbidden"),
+    ),
+    "a little more than one of a hundred": (
+        failed("overloaded", 11, 100),
+        ("warning", "failures", "11 of 1000 requests failed, the last one 2 minutes ago: overloaded"),
     ),
     "overload": (
         failed("overloaded", 50, 100),
@@ -318,19 +318,6 @@ def test_a_kind_that_was_never_listed_is_no_silent_watch_as_well() -> None:
 
 
 @pytest.mark.parametrize(
-    "queue",
-    [
-        SchedulerCalls(untried=1, untried_since=NOW - 10),
-        SchedulerCalls(untried=1, untried_since=NOW - 60, tried_at=NOW - 1),
-        SchedulerCalls(failed=("running PreBind plugin: timed out",)),
-    ],
-    ids=["a pod of this moment", "a pod behind others", "an error of another kind"],
-)
-def test_a_scheduler_that_works_is_not_blamed(queue: SchedulerCalls) -> None:
-    assert diagnose(replace(GOOD, queue=queue)) == []
-
-
-@pytest.mark.parametrize(
     ("code", "words"),
     [("404", "answers at /filter"), ("403", "server.tls.clients"), ("503", "normal after a start"), ("500", "log")],
 )
@@ -368,20 +355,6 @@ def test_each_cause_of_unusable_certificate_files_has_its_own_words() -> None:
 @pytest.mark.parametrize(
     "facts",
     [
-        failed("unauthenticated", 1, 80),
-        failed("unauthenticated", 300, 86400),
-        failed("overloaded", 300, 86400),
-        failed("too_large", 5, 80),
-    ],
-    ids=["one unauthenticated curl", "strangers of yesterday", "an outage of yesterday", "less than one in a hundred"],
-)
-def test_failures_that_are_over_or_rare_are_not_findings(facts: Facts) -> None:
-    assert diagnose(facts) == []
-
-
-@pytest.mark.parametrize(
-    "facts",
-    [
         standing_by("standby, no replica leads"),
         standing_by(f"{STANDBY}; the Lease cannot be read"),
         standing_by(STANDBY, nodes="not listed yet"),
@@ -407,27 +380,38 @@ def test_a_change_of_mode_is_one_finding() -> None:
     assert [one.problem for one in found] == [problem]
 
 
-def test_the_namespace_of_the_pod_is_no_difference() -> None:
-    ours = settings(leaderElection={"enabled": True}, policies={"enabled": True})
-    assert list(examine_differences(ours, in_namespace(ours, "placement-extender"))) == []
-    named = settings(leaderElection={"enabled": True, "leaseNamespace": "other"}, policies={"enabled": True})
-    found = list(examine_differences(named, in_namespace(ours, "placement-extender")))
-    assert [one.problem.split(" ")[0] for one in found] == ["leaderElection.leaseNamespace"]
+POLICIES: Final[dict[str, Any]] = {"enabled": True}
+OURS = settings(leaderElection={"enabled": True}, policies=POLICIES)
+WITHOUT_EXEMPT = settings(policies={"enabled": True, "exemptNamespaces": []})
+BESIDE = settings(mode="augment", answers={"shortlist": 7}, audit={"pause": "1s"})
+DIFFERENCES: dict[str, tuple[Settings, Settings, list[str]]] = {
+    "the namespace of the pod": (OURS, in_namespace(OURS, "placement-extender"), []),
+    "a namespace of the Lease": (
+        settings(leaderElection={"enabled": True, "leaseNamespace": "other"}, policies=POLICIES),
+        in_namespace(OURS, "placement-extender"),
+        ["leaderElection.leaseNamespace"],
+    ),
+    "the namespace of a service outside of a pod": (
+        WITHOUT_EXEMPT,
+        in_namespace(settings(policies=POLICIES), "kube-system"),
+        [],
+    ),
+    "an exempt namespace that no pod filled in": (
+        WITHOUT_EXEMPT,
+        settings(policies=POLICIES | {"webhook": {"serviceNamespace": "hooks"}}),
+        ["policies.exemptNamespaces"],
+    ),
+    "a setting that does not follow the mode": (
+        BESIDE,
+        settings(mode="offload"),
+        ["mode", "answers.shortlist", "audit.pause"],
+    ),
+}
 
 
-def test_an_exempt_namespace_that_no_pod_filled_in_is_a_difference() -> None:
-    ours = settings(policies={"enabled": True, "exemptNamespaces": []})
-    running = in_namespace(settings(policies={"enabled": True}), "kube-system")  # that of a service outside of a pod
-    assert list(examine_differences(ours, running)) == []
-    running = settings(policies={"enabled": True, "webhook": {"serviceNamespace": "hooks"}})
-    found = list(examine_differences(ours, running))
-    assert [one.problem.split(" ")[0] for one in found] == ["policies.exemptNamespaces"]
-
-
-def test_a_setting_that_does_not_follow_the_mode_is_found_beside_it() -> None:
-    ours = settings(mode="augment", answers={"shortlist": 7}, audit={"pause": "1s"})
-    found = list(examine_differences(ours, settings(mode="offload")))
-    assert [one.problem.split(" ")[0] for one in found] == ["mode", "answers.shortlist", "audit.pause"]
+@pytest.mark.parametrize(("ours", "running", "fields"), DIFFERENCES.values(), ids=DIFFERENCES)
+def test_settings_that_differ_are_named(ours: Settings, running: Settings, fields: list[str]) -> None:
+    assert [one.problem.split(" ")[0] for one in examine_differences(ours, running)] == fields
 
 
 def test_the_lease_needs_permissions_in_its_namespace_and_by_its_name() -> None:
@@ -448,26 +432,6 @@ def test_a_rejected_watch_is_cured_by_a_permission() -> None:
     assert [found.remedy for found in diagnose(facts)] == [
         f"apply your overlay, where deploy/base/reader.yaml grants it: {APPLY_OVERLAY}"
     ]
-
-
-def compared(
-    differed: int = 0, unproven: int = 0, affinity: int = 150, spread: int = 100, hours: float = 25
-) -> list[tuple[str, str, str]]:
-    """What is said of shadow decisions with these results."""
-    name, rule = "extender_shadow_decisions_total", "extender_shadow_rule_decisions_total"
-    shadow = replace(GOOD, settings=settings(mode="augment", shadow=True))
-    facts = sampled(
-        Sample(name, {"source": "request", "result": "agreed"}, affinity),
-        Sample(name, {"source": "condition", "result": "agreed"}, spread),
-        Sample(name, {"source": "request", "result": "differed"}, differed),
-        Sample(name, {"source": "request", "result": "unproven"}, unproven),
-        Sample(name, {"source": "request", "result": "unconstrained"}, 5000),
-        Sample(rule, {"rule": "InterPodAffinity", "result": "agreed"}, affinity),
-        Sample(rule, {"rule": "PodTopologySpread", "result": "agreed"}, spread),
-        Sample("process_start_time_seconds", {}, NOW - hours * 3600),
-        facts=shadow,
-    )
-    return [(one.severity, one.problem, one.remedy) for one in diagnose(facts) if one.check == "shadow"]
 
 
 def test_shadow_decisions_are_counted_and_it_is_said_when_it_is_safe_to_switch() -> None:
