@@ -25,15 +25,11 @@ async def test_lower_nominations_go_first_then_the_nomination_then_each_victim_i
     assert await Scene().carry_out() == ALL
 
 
-async def test_the_eviction_api_is_used_where_the_settings_say_so() -> None:
-    effects = await Scene(evicts=True).carry_out()
-    assert [line for line in effects if line.split()[0] in {"evict", "delete"}] == ["evict second", "evict first"]
-
-
-async def test_what_is_evicted_is_marked_by_the_eviction_api_and_by_no_one_else() -> None:
+async def test_the_eviction_api_is_used_where_the_settings_say_so_and_marks_the_pods_itself() -> None:
     """The API server refuses an eviction that a budget forbids: a pod that stays must not be marked."""
     effects = await Scene(evicts=True).carry_out()
-    assert [line for line in effects if line.startswith("condition")] == []
+    removals = [line for line in effects if line.split()[0] in {"evict", "delete", "condition"}]
+    assert removals == ["evict second", "evict first"]
 
 
 async def test_an_eviction_that_a_budget_forbids_is_not_tried_again_and_no_other_one_is_begun() -> None:
@@ -49,12 +45,34 @@ MARKED = "condition second DisruptionTarget PreemptionByScheduler"
 TAKEN_BACK = "condition second DisruptionTarget NotPreempted"
 
 
-async def test_the_mark_of_a_pod_whose_deletion_is_refused_is_taken_back() -> None:
+BEGUN = ["nominate lower -", "nominate asking n1"]
+GIVEN_UP: dict[str, tuple[str, str, list[KubeError], list[str]]] = {
+    "a nomination is refused: no victim is deleted": ("nominate", "asking", [Rejected("422", status=422)], BEGUN[:1]),
+    "a deletion is refused: its mark is taken back": (
+        "delete",
+        "second",
+        [Rejected("422", status=422)],
+        [*BEGUN, MARKED, TAKEN_BACK],
+    ),
+    "a deletion may still be carried out: its mark stays": (
+        "delete",
+        "second",
+        [Unreachable("500") for _ in range(100)],
+        [*BEGUN, MARKED],
+    ),
+}
+
+
+@pytest.mark.parametrize(("verb", "name", "errors", "effects"), GIVEN_UP.values(), ids=GIVEN_UP)
+async def test_after_a_write_that_is_given_up_no_other_victim_is_begun(
+    verb: str, name: str, errors: list[KubeError], effects: list[str]
+) -> None:
     scene = Scene()
-    scene.api.fail("delete", "second", Rejected("422", status=422))
+    scene.api.fail(verb, name, *errors)
     with pytest.raises(GaveUpError):
         await scene.carry_out()
-    assert scene.api.said("condition") == [MARKED, TAKEN_BACK]
+    assert scene.api.effects == effects
+    assert scene.api.names() == ["asking", "first", "lower", "second"]
 
 
 async def test_the_mark_of_a_pod_that_need_not_go_any_more_is_taken_back() -> None:
@@ -63,14 +81,6 @@ async def test_the_mark_of_a_pod_that_need_not_go_any_more_is_taken_back() -> No
     with pytest.raises(PreemptorNotPendingError):
         await scene.carry_out()
     assert scene.api.said("condition") == [MARKED, TAKEN_BACK]
-
-
-async def test_the_mark_stays_where_the_deletion_may_still_be_carried_out() -> None:
-    scene = Scene()
-    scene.api.fail("delete", "second", *(Unreachable("500") for _ in range(100)))
-    with pytest.raises(GaveUpError):
-        await scene.carry_out()
-    assert scene.api.said("condition") == [MARKED]
 
 
 async def test_a_mark_that_cannot_be_taken_back_hides_no_failure() -> None:
@@ -171,22 +181,6 @@ async def test_a_nomination_that_is_refused_is_a_failure_where_the_preemptor_can
     scene.api.fail("read", "asking", Unreachable("500"))
     with pytest.raises(GaveUpError, match="may not"):
         await scene.carry_out()
-
-
-async def test_for_a_preemptor_that_cannot_be_nominated_no_victim_is_deleted() -> None:
-    scene = Scene()
-    scene.api.fail("nominate", "asking", Rejected("422", status=422))
-    with pytest.raises(GaveUpError):
-        await scene.carry_out()
-    assert scene.api.names() == ["asking", "first", "lower", "second"]
-
-
-async def test_after_a_victim_has_failed_no_other_one_is_begun() -> None:
-    scene = Scene()
-    scene.api.fail("delete", "second", Rejected("422", status=422))
-    with pytest.raises(GaveUpError):
-        await scene.carry_out()
-    assert [line for line in scene.api.effects if "first" in line] == []
 
 
 @pytest.mark.parametrize("error", [Unreachable("500"), Rejected("422", status=422)], ids=["lasting", "rejected"])
