@@ -25,31 +25,73 @@ PACKAGE = ROOT / "extender"
 GENERATORS = ("deploy", "grafana")
 MODULES = sorted(path for folder in ("extender", "tests", *GENERATORS) for path in (ROOT / folder).rglob("*.py"))
 PURE_FLOORS = ("model", "wire", "index", "rules", "verbs", "settings")
+# The floors by height. Two floors of one height do not know each other.
+HEIGHTS = (
+    *(("model",), ("settings",), ("wire", "index"), ("rules",), ("verbs",), ("doctor",), ("telemetry",)),
+    *(("kube", "certificates"), ("tasks", "simulator"), ("server",), ("compose",), ("cli",)),
+)
+# On which floor a file of a feature stands, by its name.
+FLOOR_OF_FILE = {
+    "charges": "model",
+    "settings": "settings",
+    "schema": "wire",
+    "table": "index",
+    "crossing": "index",
+    "rule": "rules",
+    "native": "verbs",
+    "report": "doctor",
+    "cli": "cli",
+}
+# The modules of the kernel that know a feature, and the files of it that they know.
+KNOWN_FEATURES = {
+    "settings/configuration.py": {"quotas.settings"},
+    "wire/objects/kinds.py": {"quotas.schema"},
+    "wire/objects/trim.py": {"quotas.schema"},
+    "index/cluster.py": {"quotas.table", "quotas.settings"},
+    "index/view.py": {"quotas.table"},
+    "rules/catalog.py": {"quotas.rule"},
+    "verbs/filter.py": {"quotas.rule"},
+    "compose/reporting.py": {"quotas.crossing"},
+    "compose/service.py": {"quotas.crossing"},
+    "cli/doctor.py": {"quotas.report"},
+}
+FORBIDDEN_BELOW = {
+    "asyncio",
+    "logging",
+    "aiohttp",
+    "kubernetes_asyncio",
+    "prometheus_client",
+    "socket",
+    "time",
+    "random",
+}
 FLOORS = "|".join(each.name for each in PACKAGE.iterdir() if each.is_dir())
 LONGEST_FILE = 600
 # What rules, verbs and the server may know of the index: views, values, and trials that undo themselves.
 READ_SIDE_BY_MODULE = {
-    "availability": "DomainExclusion DomainsView",
-    "charges": "ChargesView ReleaseView",
-    "claims.reserved": "ReservedView",
-    "counts.compiled_constraints": "CompiledConstraints Counted Counting",
-    "counts.counts": "IndexTrial",
-    "counts.groups": "Expected GroupView PlacedPods SpreadGroupView",
-    "counts.term_counts": "TermGroupView",
-    "nodes.columns": "ByNumber ColumnView",
-    "nodes.domains": "KeyView NodeMatches ScopeView",
-    "nodes.requested_shares": "SharesView",
-    "nodes.room": "RoomView",
-    "objects.changes": "Subscribable",
-    "policies": "PoliciesView",
-    "usage": "CurrentReach QuotasView QuotaUse",
-    "view": "ClusterView",
+    "index.availability": "DomainExclusion DomainsView",
+    "index.charges": "ChargesView ReleaseView",
+    "index.claims.reserved": "ReservedView",
+    "index.counts.compiled_constraints": "CompiledConstraints Counted Counting",
+    "index.counts.counts": "IndexTrial",
+    "index.counts.groups": "Expected GroupView PlacedPods SpreadGroupView",
+    "index.counts.term_counts": "TermGroupView",
+    "index.nodes.columns": "ByNumber ColumnView",
+    "index.nodes.domains": "KeyView NodeMatches ScopeView",
+    "index.nodes.requested_shares": "SharesView",
+    "index.nodes.room": "RoomView",
+    "index.objects.changes": "Subscribable",
+    "index.policies": "PoliciesView",
+    "features.quotas.table": "CurrentReach QuotasView QuotaUse",
+    "index.view": "ClusterView",
 }
 READ_SIDE: dict[str, type] = {
-    name: getattr(import_module(f"extender.index.{module}"), name)
+    name: getattr(import_module(f"extender.{module}"), name)
     for module, names in READ_SIDE_BY_MODULE.items()
     for name in names.split()
 }
+# The modules of the index, and the tables that features keep beside it.
+OF_INDEX = re.compile(r"extender\.(index\.|features\.\w+\.table\b)")
 VALUES = ("NodeNumber", "DomainNumber", "Column", "OTHERS", "Inclusion", "PodSelector", "pod_selector", "TermRole")
 SHORT_FILE = 60
 MOST_PUBLIC_METHODS = 20
@@ -82,6 +124,31 @@ def modules_below(*floors: str) -> list[Path]:
     return [path for path in MODULES for floor in floors if path.is_relative_to(PACKAGE / floor)]
 
 
+def floor_of(path: Path) -> str:
+    """The floor of a module, in a feature by the name of its file."""
+    parts = path.relative_to(PACKAGE).parts
+    return FLOOR_OF_FILE[path.stem] if parts[0] == "features" else parts[0]
+
+
+def feature_modules() -> list[Path]:
+    return [path for path in modules_below("features") if path.name != "__init__.py"]
+
+
+def pure_modules() -> list[Path]:
+    """The modules below the line."""
+    below = [path for path in feature_modules() if floor_of(path) in PURE_FLOORS]
+    return [*modules_below(*PURE_FLOORS), *below]
+
+
+def imported_modules(path: Path) -> Iterator[Path]:
+    """The modules of the package that a module imports."""
+    for name in imported_names(path):
+        parts = name.split(".")
+        for found in (ROOT.joinpath(*parts), ROOT.joinpath(*parts[:-1])):
+            if parts[0] == "extender" and found.with_suffix(".py").is_file():
+                yield found.with_suffix(".py")
+
+
 def imported_names(path: Path) -> Iterator[str]:
     """Every dotted name that an import statement makes available."""
     for node in nodes_of(path):
@@ -101,9 +168,55 @@ def field_names(section: type[msgspec.Struct]) -> set[str]:
     return names
 
 
+def test_a_file_of_a_feature_imports_from_its_floor_and_below() -> None:
+    """And the kernel imports a file of a feature where it might import a file of that floor."""
+    height = {floor: at for at, floors in enumerate(HEIGHTS) for floor in floors}
+    found = [
+        f"{name_of(path)} ({own}): {name_of(other)} ({theirs})"
+        for path in modules_below("")
+        if path.parent != PACKAGE and path.name != "__init__.py"
+        for other in imported_modules(path)
+        if other.parent != PACKAGE and "features" in {path.parts[-3], other.parts[-3]}
+        for own, theirs in [(floor_of(path), floor_of(other))]
+        if own != theirs and height[own] <= height[theirs]
+    ]
+    assert found == []
+
+
+def test_features_do_not_know_each_other() -> None:
+    found = [
+        f"{name_of(path)}: {name_of(other)}"
+        for path in feature_modules()
+        for other in imported_modules(path)
+        if other in feature_modules() and other.parent != path.parent
+    ]
+    assert found == []
+
+
+def test_the_kernel_knows_features_at_listed_places() -> None:
+    known: dict[str, set[str]] = {}
+    for path in modules_below(""):
+        for other in imported_modules(path):
+            if other in feature_modules() and path not in feature_modules():
+                name = ".".join(other.relative_to(PACKAGE / "features").with_suffix("").parts)
+                known.setdefault(path.relative_to(PACKAGE).as_posix(), set()).add(name)
+    assert known == KNOWN_FEATURES
+
+
+def test_files_of_features_below_the_line_do_no_io() -> None:
+    found = [
+        f"{name_of(path)}: {name}"
+        for path in feature_modules()
+        if path in pure_modules()
+        for name in imported_names(path)
+        if name.partition(".")[0] in FORBIDDEN_BELOW
+    ]
+    assert found == []
+
+
 def test_every_setting_is_read_somewhere() -> None:
     """A setting that does nothing would be a promise that is not kept."""
-    sources = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "settings"]
+    sources = [path for path in PACKAGE.rglob("*.py") if "settings" not in {path.parent.name, path.stem}]
     nodes = [node for path in sources for node in ast.walk(tree_of(path))]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     read |= {
@@ -204,8 +317,12 @@ def test_tests_have_one_virtual_clock() -> None:
 
 def test_nothing_below_telemetry_awaits() -> None:
     waits = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
-    floors = modules_below(*PURE_FLOORS)
-    found = [f"{name_of(path)}:{node.lineno}" for path in floors for node in nodes_of(path) if isinstance(node, waits)]
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in pure_modules()
+        for node in nodes_of(path)
+        if isinstance(node, waits)
+    ]
     assert found == []
 
 
@@ -224,7 +341,7 @@ def test_no_class_has_more_than_20_public_methods() -> None:
 
 
 def index_classes_in(hint: object) -> Iterator[type]:
-    if isinstance(hint, type) and hint.__module__.startswith("extender.index."):
+    if isinstance(hint, type) and OF_INDEX.match(hint.__module__):
         yield hint
     for part in get_args(hint):
         yield from (
@@ -250,9 +367,10 @@ def given_out_by(shown: type, bound: Mapping[str, object]) -> Iterator[object]:
 def test_decisions_import_the_read_side_of_the_index() -> None:
     found = [
         f"{name_of(path)}: {name}"
-        for path in modules_below("rules", "verbs", "server", "doctor")
+        for path in (*modules_below("rules", "verbs", "server", "doctor"), *feature_modules())
+        if floor_of(path) in {"rules", "verbs", "server", "doctor"}
         for name in imported_names(path)
-        if name.startswith("extender.index.") and name.rpartition(".")[2] not in {*READ_SIDE, *VALUES}
+        if OF_INDEX.match(name) and name.rpartition(".")[2] not in {*READ_SIDE, *VALUES}
     ]
     assert found == []
 

@@ -36,7 +36,7 @@ from extender.doctor.facts import (
     SchedulerCalls,
     needed_permissions,
 )
-from extender.doctor.policies import examine_groups, examine_policies, examine_quotas
+from extender.doctor.policies import examine_groups, examine_policies
 from extender.doctor.scheduler_config import entry_of, examine_scheduler, read_scheduler
 from extender.doctor.service import examine_differences, examine_service
 from extender.doctor.surroundings import (
@@ -46,6 +46,7 @@ from extender.doctor.surroundings import (
     examine_surroundings,
     unasked_names,
 )
+from extender.features.quotas.report import examine_quotas
 from extender.kube.credentials import Access
 from extender.kube.diagnosis import AccessReviews, read_pod_conditions
 from extender.kube.effects import Lease

@@ -18,20 +18,20 @@ from typing import Final, TextIO, TypeAlias
 
 from extender.telemetry.logs import printable
 
-COMMANDS: Final = {  # and their modules in this package
-    "serve": "serve",
-    "demo": "demo",
-    "simulate": "simulate",
-    "certs": "certs",
-    "config": "config",
-    "policy": "policy",
-    "quota": "quota",
-    "groups": "groups",
-    "domain": "domain",
-    "doctor": "doctor",
-    "explain": "explain",
-    "whatif": "whatif",
-    "replay": "replay",
+COMMANDS: Final = {  # and their modules
+    "serve": "extender.cli.serve",
+    "demo": "extender.cli.demo",
+    "simulate": "extender.cli.simulate",
+    "certs": "extender.cli.certs",
+    "config": "extender.cli.config",
+    "policy": "extender.cli.policy",
+    "quota": "extender.features.quotas.cli",
+    "groups": "extender.cli.groups",
+    "domain": "extender.cli.domain",
+    "doctor": "extender.cli.doctor",
+    "explain": "extender.cli.explain",
+    "whatif": "extender.cli.whatif",
+    "replay": "extender.cli.replay",
 }
 INTERRUPTED = 130
 OUTPUT_CLOSED = 141  # as a shell reports SIGPIPE
@@ -75,7 +75,7 @@ def add_commands(parser: argparse.ArgumentParser, chosen: str, names: Collection
     """Adds to a parser one of the named subcommands, all of them if `chosen` is none, and `version`."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in [chosen] if chosen in names else () if chosen == "version" else names:
-        import_module(f"extender.cli.{COMMANDS[name]}").add_parser(commands)
+        import_module(COMMANDS[name]).add_parser(commands)
     commands.add_parser("version", help="print the version").set_defaults(run=print_version)
     return commands
 

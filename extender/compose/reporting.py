@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from extender.compose.process import installed_version
+from extender.features.quotas.crossing import Crossing
 from extender.index.cluster import ClusterIndex
-from extender.index.crossing import Crossing
 from extender.kube.reflector_status import ReflectorStatus
 from extender.kube.timing import Clock
 from extender.tasks.filter_service import FilterService

@@ -36,9 +36,9 @@ from extender.compose.reporting import (
     report_sliced_work,
     report_what_ifs,
 )
+from extender.features.quotas.crossing import Crossing, count_crossing, measure_crossing
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
-from extender.index.crossing import Crossing, count_crossing, measure_crossing
 from extender.kube.session import Session
 from extender.kube.timing import Clock, SystemClock, WallClock
 from extender.model.objects import Object, Pod

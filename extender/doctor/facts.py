@@ -119,6 +119,7 @@ def _calls(settings: Settings) -> Iterator[Permission]:
 Severity = Literal["error", "warning", "info"]
 Labels = Mapping[str, str]
 
+_MOST_OF_A_SORT: Final = 10  # findings
 _LEADERSHIP: Final = "leadership"  # the readiness check that a standby fails
 _HEALTHY_STANDBY: Final = "standby, the leader is "
 
@@ -131,6 +132,13 @@ class Finding:
     check: str
     problem: str
     remedy: str
+
+
+def bounded(findings: list[Finding], what: str, remedy: str) -> Iterator[Finding]:
+    """The first findings of one sort; the others are only counted."""
+    yield from findings[:_MOST_OF_A_SORT]
+    if more := findings[_MOST_OF_A_SORT:]:
+        yield Finding(more[0].severity, more[0].check, f"{len(more)} more {what}", remedy)
 
 
 @dataclass(frozen=True, slots=True)

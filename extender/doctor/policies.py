@@ -1,4 +1,4 @@
-"""Findings about scheduling policies, the way to the webhook, pod groups, and quotas.
+"""Findings about scheduling policies, the way to the webhook, and pod groups.
 
 1. A gate that is not removed gives no sign: kube-scheduler ignores the pod, and no event says why.
 2. A constraint that only the extender knows gives no sign in an autoscaler: it simulates kube-scheduler, and adds no node or a
@@ -6,19 +6,24 @@
 
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
-https://kubernetes.io/docs/concepts/policy/resource-quotas/#cross-namespace-pod-affinity-scope
 """
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from extender.doctor.facts import APPLY_KINDS, APPLY_OVERLAY, Facts, Finding, PolicyFacts, PolicyInUse, Severity
+from extender.doctor.facts import (
+    APPLY_KINDS,
+    APPLY_OVERLAY,
+    Facts,
+    Finding,
+    PolicyFacts,
+    PolicyInUse,
+    bounded,
+)
 from extender.model.constraints.node_affinity import ANY_NODE
 from extender.model.group_placements import PLACEMENTS
-from extender.model.objects import PodQuota
 from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, Mode, Moment, Policy
-from extender.model.quotas import CROSS_NAMESPACE_SCOPE, can_charge, limits_pods
 from extender.model.release import WhenNoRoom
 from extender.model.units import ago, agreeing, counted
 from extender.settings.configuration import Settings
@@ -26,7 +31,7 @@ from extender.verbs.release.progress import UNDECIDED, GroupOverview, StrayPod, 
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
 from extender.wire.policies.node_terms import POD_TERMS, SPREAD
 
-_MOST_NAMED: Final = 10  # findings of one sort; the others are only counted
+_MOST_NAMED: Final = 10  # policies in a finding; the others are only counted
 _SEE_POLICIES: Final = "see `kubectl get podpol,cpodpol -A`"
 _COMPONENT: Final = f"apply your overlay with `components: [../../policies]` in its kustomization.yaml: {APPLY_OVERLAY}"
 _WITHOUT_KIND: Final = {
@@ -111,9 +116,9 @@ def _urls(facts: PolicyFacts) -> Iterator[Finding]:
 def _policies(facts: PolicyFacts) -> Iterator[Finding]:
     invalid = [_invalid(entry.policy) for entry in facts.policies if isinstance(entry.policy, InvalidPolicy)]
     # Errors first, because only the first few are named.
-    yield from _bounded(sorted(invalid, key=_is_no_error), "policies are invalid", _SEE_POLICIES)
+    yield from bounded(sorted(invalid, key=_is_no_error), "policies are invalid", _SEE_POLICIES)
     matchless = [entry for entry in facts.policies if isinstance(entry.policy, Policy)]
-    yield from _bounded(
+    yield from bounded(
         [_matchless(entry.policy) for entry in matchless if _selects_nothing(entry)],
         "policies match no pod",
         _SEE_POLICIES,
@@ -122,12 +127,6 @@ def _policies(facts: PolicyFacts) -> Iterator[Finding]:
 
 def _is_no_error(finding: Finding) -> bool:
     return finding.severity != "error"
-
-
-def _bounded(findings: list[Finding], what: str, remedy: str) -> Iterator[Finding]:
-    yield from findings[:_MOST_NAMED]
-    if more := findings[_MOST_NAMED:]:
-        yield Finding(more[0].severity, more[0].check, f"{len(more)} more {what}", remedy)
 
 
 def _invalid(policy: InvalidPolicy) -> Finding:
@@ -290,7 +289,7 @@ def examine_groups(facts: Facts) -> list[Finding]:
     now = datetime.fromtimestamp(facts.now, UTC)
     overdue = sorted((group for group in waiting.groups if group.is_overdue(now)), key=lambda group: -group.age(now))
     what = "groups are held at their gates for longer than their policies allow"
-    late = _bounded([_overdue(group, now) for group in overdue], what, "see `extender groups --waiting`")
+    late = bounded([_overdue(group, now) for group in overdue], what, "see `extender groups --waiting`")
     return [*late, *_strays([stray for stray in waiting.strays if _is_old(stray, now)])]
 
 
@@ -316,47 +315,3 @@ def _strays(strays: list[StrayPod]) -> Iterator[Finding]:
         problem = f"{_held(len(strays))} at a gate of ours that no policy removes, such as {first.pod} ({first.gate})"
         remedy = "apply a policy that selects them; the leader releases the others if policies are enabled and it may patch pods"
         yield Finding("warning", _GATES, problem, remedy)
-
-
-_SEE_QUOTAS: Final = "see `kubectl get resourcequotas -A`"
-
-
-def examine_quotas(facts: Facts) -> list[Finding]:
-    """All findings about quotas for affinity across namespaces that limit nothing, or fewer pods than it seems. O(quotas)."""
-    quotas = [quota for quota in facts.quotas or () if quota.scopes]
-    # Three sorts: quotas that can charge no pod at all, quotas without a number of pods, quotas that charge only some pods.
-    able = [quota for quota in quotas if can_charge(quota)]
-    inert = [_inert(quota) for quota in quotas if not can_charge(quota)]
-    numberless = [_numberless(quota) for quota in able if not limits_pods(quota)]
-    narrow = [_narrow(quota) for quota in able if limits_pods(quota) and _other_scopes(quota)]
-    return [
-        finding
-        for sort in (inert, numberless, narrow)
-        for finding in _bounded(sort, "quotas of this sort", _SEE_QUOTAS)
-    ]
-
-
-def _other_scopes(quota: PodQuota) -> list[str]:
-    return sorted({scope.name for scope in quota.scopes} - {CROSS_NAMESPACE_SCOPE})
-
-
-def _inert(quota: PodQuota) -> Finding:
-    why = "its scopes exclude each other" if quota.hard else "spec.hard limits nothing that pods use up"
-    problem = f"can charge no pod: {why}; to the API server it may still satisfy deny by default"
-    return _of_quota("warning", quota, problem, "add `pods` to spec.hard, or delete it")
-
-
-def _numberless(quota: PodQuota) -> Finding:
-    names = ", ".join(sorted(quota.hard))
-    problem = f"does not limit the number of pods, only {names}: it covers no pod for quota.default"
-    return _of_quota("warning", quota, problem, "add `pods` to spec.hard")
-
-
-def _narrow(quota: PodQuota) -> Finding:
-    names = ", ".join(_other_scopes(quota))
-    problem = f"charges only pods that match {names} too, and for quota.default covers no others"
-    return _of_quota("info", quota, problem, "use the scope alone, or add a quota for the others")
-
-
-def _of_quota(severity: Severity, quota: PodQuota, problem: str, remedy: str) -> Finding:
-    return Finding(severity, "quotas", f"ResourceQuota {quota.key} {problem}", remedy)

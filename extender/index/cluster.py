@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from extender.features.quotas.settings import Quota
+from extender.features.quotas.table import QuotaTable
 from extender.index.availability import DomainTable
 from extender.index.claims.assumed import Assumed, AssumedPods
 from extender.index.claims.nominations import Nominations, RejectedPods
@@ -25,7 +27,6 @@ from extender.index.objects.changes import ChangeJournal, PodSubscribers, Subscr
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.policies import PolicyTable
-from extender.index.usage import QuotaTable
 from extender.index.view import ClusterView
 from extender.model.bounded import DeletedPods, shrink
 from extender.model.changes import Nomination, NominationEnd, NominationRelease, ObjectChange
@@ -43,7 +44,6 @@ from extender.model.objects import (
 from extender.model.policies import InvalidPolicy, Policy, PolicyObject
 from extender.settings.limits import NamespaceLimits
 from extender.settings.policies import Policies
-from extender.settings.quota import Quota
 from extender.settings.rules import Rules
 
 _NO_QUOTA: Final = Quota()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
+from extender.features.quotas.table import QuotasView
 from extender.index.availability import DomainsView
 from extender.index.charges import ReleaseView
 from extender.index.claims.reserved import ReservedView
@@ -24,7 +25,6 @@ from extender.index.nodes.requested_shares import SharesView
 from extender.index.nodes.room import RoomView
 from extender.index.objects.changes import Subscribable
 from extender.index.policies import PoliciesView
-from extender.index.usage import QuotasView
 from extender.model.constraints.taints import Taint
 from extender.model.objects import Namespace, Pod, PodSignature
 from extender.model.resources import Resources

@@ -14,6 +14,7 @@ from operator import itemgetter
 
 import msgspec
 
+from extender.features.quotas.rule import CrossNamespaceQuota
 from extender.index.counts.compiled_constraints import CompiledConstraints, Counted
 from extender.index.nodes.columns import NodeNumber
 from extender.index.objects.changes import Subscribable
@@ -28,7 +29,6 @@ from extender.rules.limits import LimitsRule
 from extender.rules.meter import SCORE, Stopwatch, TimedFilter
 from extender.rules.node_fit import NodeFit
 from extender.rules.policy import ScheduledPolicies
-from extender.rules.quota import CrossNamespaceQuota
 from extender.rules.release_domains import ReleaseDomains
 from extender.rules.reserved_room import ReservedRoomRule
 from extender.rules.rule import MAX_SCORE, PreparedFilter, PreparedScore, Rule

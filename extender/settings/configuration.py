@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
+from extender.features.quotas.settings import Quota
 from extender.model.documents import Section, read_document, without_nulls, write_document
 from extender.settings.connections import Kube, Logging, Server
 from extender.settings.jobs import (
@@ -22,7 +23,6 @@ from extender.settings.jobs import (
 )
 from extender.settings.limits import ConstraintLimits
 from extender.settings.policies import Policies, Release
-from extender.settings.quota import Quota
 from extender.settings.rules import Answers, Rules
 
 API_VERSION: Final = "placement.extender.dev/v1alpha1"

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import structs
 
+from extender.features.quotas.rule import QuotaCounts
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
@@ -28,7 +29,6 @@ from extender.rules.catalog import Dependencies, PreparedFilters, dependencies
 from extender.rules.frames import Frame, IndexFrame
 from extender.rules.free_resources import static_rejection
 from extender.rules.meter import FILTER, RuleMeter
-from extender.rules.quota import QuotaCounts
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run import (
     MOST_VISITED,

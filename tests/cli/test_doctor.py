@@ -45,8 +45,8 @@ from tests.cli.doctor_set_up import (
 )
 from tests.cli.group_objects import POLICY, member
 from tests.cli.serving import configuration
+from tests.features.quotas.tenants import quota_json
 from tests.pki import serving
-from tests.quotas import quota_json
 
 ADMIN = {"ca": "ca.crt", "cert": "admin.crt", "key": "admin.key"}
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from deploy.policies.crds import Schema, policy_crds
+from extender.features.quotas.schema import QuotaJson
 from extender.server.v1.operations import OPERATIONS
 from extender.wire import extender_v1, manifests
 from extender.wire.objects import objects_json as wire
@@ -57,7 +58,7 @@ _STRUCTS: Final = {
     "namespace": wire.NamespaceJson,
     "workload": wire.WorkloadJson,
     "budget": wire.BudgetJson,
-    "quota": wire.QuotaJson,
+    "quota": QuotaJson,
     "placement": GroupPlacementJson,
     "topologyDomains": wire.TopologyDomainsJson,
     "request": extender_v1._ArgsJson,

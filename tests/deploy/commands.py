@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from extender.doctor.facts import Facts, Finding, Groups, needed_permissions
-from extender.doctor.policies import examine_groups, examine_policies, examine_quotas
+from extender.doctor.policies import examine_groups, examine_policies
+from extender.features.quotas.report import examine_quotas
 from extender.settings.configuration import Settings
 from tests.deploy.building import ROOT
 from tests.doctor.facts import GOOD, diagnose, settings
@@ -16,7 +17,7 @@ from tests.doctor.test_findings import MISTAKES as WRONG_SERVICES
 from tests.doctor.test_groups import NOW, group
 from tests.doctor.test_policies import MISTAKES as WRONG_POLICIES
 from tests.doctor.test_policies import in_use, policed
-from tests.doctor.test_quotas import MISTAKES as WRONG_QUOTAS
+from tests.features.quotas.test_findings import MISTAKES as WRONG_QUOTAS
 
 RUNBOOK: Final = (ROOT / "grafana" / "runbook.md").read_text("utf-8")
 VARIABLES: Final = {"HOST": "localhost"} | dict(re.findall(r"^    ([A-Z_]+)=(\S+) +#", RUNBOOK, re.MULTILINE))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from extender.settings.quota import Quota
+from extender.features.quotas.native import ALLOWED, ALLOWED_LABEL, QUOTA_NAME, native_quotas
+from extender.features.quotas.settings import Quota
 from extender.simulator.json_objects import JsonObject, name_of
-from extender.verbs.admit.native import ALLOWED, ALLOWED_LABEL, QUOTA_NAME, native_quotas
 from tests.builders import pod_json, term, weighted
 from tests.e2e.client import Api, ApiFailure, path_of
 from tests.e2e.cluster import Cluster

@@ -19,7 +19,7 @@ from extender.settings.rules import Rules
 from extender.wire.objects.kinds import DISRUPTION_BUDGETS
 from tests.builders import Json, matching, node, pod, requirement, spread, term, weighted
 from tests.contenders import budget, cluster, contender
-from tests.quotas import SCOPE, Tenants, limited, quota, reaching
+from tests.features.quotas.tenants import SCOPE, Tenants, limited, quota, reaching
 from tests.reflected_index import ReflectedIndex
 
 TWO: Final = NamespaceLimits(selectors=2, topology_keys=2, cross_namespace_terms=2, compile_steps=1000)

@@ -7,17 +7,17 @@ from typing import Any
 import orjson
 from hypothesis import strategies as st
 
+from extender.features.quotas.settings import Quota
 from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
 from extender.model.policies import PolicyObject
 from extender.rules.catalog import counts_of_rules
-from extender.settings.quota import Quota
 from extender.settings.rules import Rules
 from extender.wire.objects.kinds import PODS
 from tests.builders import REQUIRED, Json, namespace, pod_json, term
+from tests.features.quotas.tenants import quota
 from tests.policies import policy
-from tests.quotas import quota
 
 NAMES = ("a", "b", "c", "d")
 HOMES = ("team", "other")

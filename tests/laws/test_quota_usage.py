@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from extender.index.audit import audit
 from extender.model.objects import Object
 from extender.model.policies import PolicyObject
+from tests.features.quotas.tenants import SCOPE, reaching
 from tests.laws.quota_usage import BY_POLICY, HOMES, NAMES, PODS_OF, Step, placed, quota_index, take
-from tests.quotas import SCOPE, reaching
 
 AMOUNTS: tuple[dict[str, str], ...] = ({"pods": "1"}, {"count/pods": "2", "cpu": "1"}, {"limits.cpu": "1"}, {})
 SCOPES = ((SCOPE,), (SCOPE, "Terminating"), (SCOPE, "NotTerminating"), ("Terminating",))

@@ -24,9 +24,9 @@ from tests.mutants.mutating import Mutant, statements_of_functions
 
 # All that runs in its own process and within minutes.
 TESTS: Final = (
-    *("model", "wire", "index", "rules", "verbs", "doctor", "laws", "parity", "deploy"),
+    *("model", "wire", "index", "rules", "verbs", "doctor", "features", "laws", "parity", "deploy"),
     *("tasks", "server", "compose", "kube", "telemetry", "test_settings.py", "test_config_files.py"),
-    *("cli/test_quota.py", "cli/test_doctor.py", "cli/test_generate.py", "cli/test_policy.py"),
+    *("cli/test_doctor.py", "cli/test_generate.py", "cli/test_policy.py"),
 )
 _FOLDER: Final = "MUTANTS_LINES"  # the environment variable that names where the plugin writes
 

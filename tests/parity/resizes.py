@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
+from extender.features.quotas.charges import charged
 from extender.model.objects import Pod
-from extender.model.quotas import charged
 from extender.model.resources import CPU, MEMORY, parse_resources
 from extender.wire.objects import kinds
 

@@ -16,7 +16,7 @@ from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import asking, index_of, node, pod, pod_json, term
 from tests.fakes import FakeClock, FakeWriter, until
-from tests.quotas import NODES, Tenants, limited, reaching_json
+from tests.features.quotas.tenants import NODES, Tenants, limited, reaching_json
 
 APART = term("host", app="web")
 

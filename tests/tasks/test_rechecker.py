@@ -9,7 +9,7 @@ import pytest
 from extender.rules import catalog
 from tests.builders import namespace, node, pod
 from tests.fakes import until
-from tests.quotas import Tenants, limited, quota, reaching
+from tests.features.quotas.tenants import Tenants, limited, quota, reaching
 from tests.tasks.rechecker_scene import APART, WAITING, Requeued, Scene, first_three, idle
 
 ROUNDS = 40  # more than there are while a rejection is recent

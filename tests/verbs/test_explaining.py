@@ -25,7 +25,7 @@ from extender.verbs.explain import explaining as explaining_module
 from extender.verbs.explain.explaining import MOST_BYTES, explain, rejection_note
 from tests.builders import index_of, matching, namespace, node, pod, settings, spread, term, weighted
 from tests.explaining import explained, finished
-from tests.quotas import Tenants, limited, reaching
+from tests.features.quotas.tenants import Tenants, limited, reaching
 
 ROOM: dict[str, str] = {"cpu": "4", "pods": "5"}
 

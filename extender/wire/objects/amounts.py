@@ -1,7 +1,7 @@
-"""What pods request, what nodes offer and what quotas allow: JSON to amounts.
+"""What pods request and what nodes offer: JSON to amounts.
 
 Equal raw bytes of resources are equal amounts, so the replicas of a workload share them. The caches are bounded in
-bytes. An object of a megabyte takes 0.1 s, so `REQUESTS`, `OFFERED` and `QUOTA_AMOUNTS` read it in steps.
+bytes. An object of a megabyte takes 0.1 s, so `REQUESTS` and `OFFERED` read it in steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import msgspec
 
 from extender.model.bounded import SHARED_NAMES, PreparedValue, Steps, at_once, cached, shared
 from extender.model.objects import NO_RESOURCES
-from extender.model.quotas import is_charged
 from extender.model.resources import (
     CPU,
     MEMORY,
@@ -23,7 +22,6 @@ from extender.model.resources import (
     Resources,
     add,
     largest,
-    parse_quantity,
     parse_resources,
 )
 from extender.wire.errors import WireError
@@ -227,24 +225,3 @@ def _offered(amounts: Quantities) -> Steps[Resources]:
 
 
 OFFERED: Final = PreparedValue(_offered)
-
-
-def _charged(hard: Quantities) -> Steps[tuple[Resources, tuple[str, ...]]]:
-    """By name the amounts that pods use up, and the names of the others. Raises ``WireError`` naming the field."""
-    charged: dict[str, int] = {}
-    others: list[str] = []
-    for at, (name, amount) in enumerate(hard.items(), start=1):
-        if not is_charged(name):
-            others.append(name)
-            continue
-        try:
-            # CPU is counted in thousandths of a core, also as `requests.cpu` and `limits.cpu`.
-            charged[name] = parse_quantity(str(amount), milli=_CPU.fullmatch(name) is not None)
-        except QuantityError as error:
-            raise WireError(f"spec.hard.{name}", str(error)) from None
-        if not at % _A_STEP:
-            yield
-    return charged, tuple(sorted(others))
-
-
-QUOTA_AMOUNTS: Final = PreparedValue(_charged)

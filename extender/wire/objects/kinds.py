@@ -18,6 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
+from extender.features.quotas.schema import QuotaJson, prepare_quota, trim_quota
 from extender.model.bounded import Steps
 from extender.model.group_placements import PLACEMENT_KIND, PLACEMENTS, GroupPlacement
 from extender.model.objects import (
@@ -43,7 +44,6 @@ from extender.wire.objects.objects_json import (
     NodeJson,
     PodJson,
     PolicyJson,
-    QuotaJson,
     TopologyDomainsJson,
     WorkloadJson,
 )
@@ -51,12 +51,10 @@ from extender.wire.objects.trim import (
     prepare_budget,
     prepare_node,
     prepare_pod,
-    prepare_quota,
     trim_budget,
     trim_namespace,
     trim_node,
     trim_pod,
-    trim_quota,
     trim_topology_domains,
     trim_workload,
 )

@@ -234,29 +234,6 @@ class BudgetJson(_Json):
     status: BudgetStatusJson | None = None
 
 
-class ScopeJson(_Json):
-    scope_name: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class ScopeSelectorJson(_Json):
-    match_expressions: list[ScopeJson] | None = None
-
-
-class QuotaSpecJson(_Json):
-    hard: dict[str, Quantity] | None = None
-    scopes: list[str] | None = None
-    scope_selector: ScopeSelectorJson | None = None
-
-
-class QuotaJson(_Json):
-    """ResourceQuota. Its status is not read: usage is counted here, and the limit is the current one in the spec."""
-
-    metadata: MetaJson | None = None
-    spec: QuotaSpecJson | None = None
-
-
 class RequirementJson(_Json):
     """LabelSelectorRequirement and NodeSelectorRequirement."""
 

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from extender.features.quotas.schema import quota_facts
 from extender.model.bounded import SHARED_NAMES, BoundedCache, Steps, cached, shared
 from extender.model.constraints.labels import NO_LABELS
 from extender.model.constraints.selectors import NOTHING, LabelSelector, SelectorError, parse_selector
@@ -35,24 +36,17 @@ from extender.model.objects import (
     Namespace,
     Node,
     Pod,
-    PodQuota,
     PodSignature,
-    QuotaFacts,
-    QuotaScope,
     TopologyDomains,
     Workload,
 )
 from extender.model.policies import DEFAULT_SERVICE_ACCOUNT, INJECTED_ANNOTATION
-from extender.model.quotas import CROSS_NAMESPACE_SCOPE
 from extender.model.release import MOST_GATES, MOST_NUMBERS, RELEASED_ANNOTATION, Gating
-from extender.model.resources import Resources
 from extender.model.units import read_time
 from extender.settings.limits import ConstraintLimits
 from extender.wire.objects.amounts import (
     OFFERED,
-    QUOTA_AMOUNTS,
     REQUESTS,
-    limits_of,
     node_resources,
     summed,
 )
@@ -87,13 +81,11 @@ from extender.wire.objects.objects_json import (
     PodSpecJson,
     PodStatusJson,
     PortJson,
-    QuotaJson,
-    QuotaSpecJson,
     TopologyDomainsJson,
     TopologyDomainsSpecJson,
     WorkloadJson,
 )
-from extender.wire.objects.resizes import Parts, Resized, Shown, limit_parts, request_parts, shown_resources
+from extender.wire.objects.resizes import request_parts, shown_resources
 
 _NO_META = MetaJson()
 _NO_SPEC = PodSpecJson()
@@ -204,7 +196,7 @@ def trim_pod(raw: PodJson, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
         rejection,
         # Most pods have no gating: a search in the bytes of their annotations is all that it costs.
         _gating(meta, spec) if is_gated or _RELEASED in bytes(meta.annotations) else None,
-        _quota_facts(raw, parts, shown) if signature.affinity.cross_namespace else NO_FACTS,
+        quota_facts(raw, parts, shown) if signature.affinity.cross_namespace else NO_FACTS,
         "" if spec.node_name else meta.creation_timestamp or "",
         _shared_ports(ports[: limits.host_ports]) if ports else (),
         shared(spec.scheduler_name or DEFAULT_SCHEDULER),
@@ -525,46 +517,6 @@ def _annotations(raw: bytes) -> tuple[str, tuple[tuple[str, int], ...]]:
     return shared(released), tuple((shared(key), int(value)) for key, value in numbers)
 
 
-_NO_QUOTA_SPEC: Final = QuotaSpecJson()
-
-
-def trim_quota(raw: QuotaJson) -> PodQuota:
-    """Converts a quota. Raises ``WireError`` naming the field, but only for a quota with the scope.
-
-    The API server has validated it. Names that pods do not use up are kept separately. An unknown operator or scope
-    matches no pod.
-    """
-    meta, spec = raw.metadata or _NO_META, raw.spec or _NO_QUOTA_SPEC
-    quota = PodQuota(meta.namespace or "", meta.name or "")
-    named = [QuotaScope(name) for name in spec.scopes or ()]
-    selected = (spec.scope_selector.match_expressions if spec.scope_selector else None) or ()
-    scopes = (*named, *(QuotaScope(e.scope_name, e.operator, tuple(sorted(e.values or ()))) for e in selected))
-    # Other quotas matter to no decision, so their amounts are not read.
-    if not any(scope.name == CROSS_NAMESPACE_SCOPE for scope in scopes):
-        return quota
-    hard, others = QUOTA_AMOUNTS.read(spec.hard or {})
-    return PodQuota(quota.namespace, quota.name, scopes, hard or NO_RESOURCES, others)
-
-
-def _quota_facts(raw: PodJson, requests: Parts, shown: Shown | None) -> QuotaFacts:
-    """What quotas read of a pod beside its signature and its requests. Called only for the few pods in the scope."""
-    if raw.metadata is None or raw.spec is None:
-        return NO_FACTS
-    return QuotaFacts(
-        raw.metadata.creation_timestamp or "",
-        limits_of(limit_parts(raw.spec, shown)),
-        raw.spec.active_deadline_seconds is not None and raw.spec.active_deadline_seconds >= 0,
-        raw.status is not None and raw.status.qos_class == "BestEffort",
-        None if shown is None else _quota_requests(requests),
-    )
-
-
-def _quota_requests(parts: Parts) -> Resources | None:
-    """What a quota charges, if kube-scheduler counts otherwise: quotas read the pod's own amounts from the spec."""
-    containers, init, overhead, pod_level = parts
-    return summed(containers, init, overhead, pod_level.spec).now if isinstance(pod_level, Resized) else None
-
-
 # -- large objects, which are read in steps; the functions above then find the results
 
 
@@ -579,12 +531,6 @@ def prepare_node(raw: NodeJson) -> Steps[None]:
     """What a node offers. Raises ``WireError``."""
     if raw.status is not None and raw.status.allocatable:
         yield from OFFERED.prepare(raw.status.allocatable)
-
-
-def prepare_quota(raw: QuotaJson) -> Steps[None]:
-    """The amounts of a quota. Raises ``WireError``."""
-    if raw.spec is not None and raw.spec.hard:
-        yield from QUOTA_AMOUNTS.prepare(raw.spec.hard)
 
 
 def prepare_budget(raw: BudgetJson) -> Steps[None]:

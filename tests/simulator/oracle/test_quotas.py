@@ -13,7 +13,7 @@ from extender.simulator.json_objects import JsonObject
 from extender.simulator.oracle.journal import Journal, JournalDecision, Refusal, StoreChange
 from extender.simulator.oracle.quotas import is_in_scope, quota_violations
 from tests.builders import term, weighted
-from tests.quotas import quota_json, reaching_json
+from tests.features.quotas.tenants import quota_json, reaching_json
 from tests.simulator.oracle.steps import play
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from extender.rules.quota import AUDITED
+from extender.features.quotas.rule import AUDITED
 from tests.builders import namespace, term, weighted
-from tests.quotas import ALL_NAMESPACES, Tenants
+from tests.features.quotas.tenants import ALL_NAMESPACES, Tenants
 
 
 def reach(**limits: Any) -> Any:

@@ -19,6 +19,8 @@ from itertools import chain
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from extender.features.quotas.charges import NUMBERS, can_charge, charges, limits_pods, matches
+from extender.features.quotas.settings import Quota
 from extender.index.claims.assumed import Assumed
 from extender.index.claims.nominations import InMemoryNomination
 from extender.index.objects.changes import IndexChange, Subscribers
@@ -28,9 +30,7 @@ from extender.model.constraints.labels import Labels
 from extender.model.constraints.terms import may_reach_out, reached, terms_of
 from extender.model.objects import Namespace, Pod, PodQuota, PodSignature
 from extender.model.policies import Exempt, Mode, Moment, Policy, PolicyKey
-from extender.model.quotas import NUMBERS, can_charge, charges, limits_pods, matches
 from extender.model.resources import Resources, add
-from extender.settings.quota import Quota
 
 _CONSENT = "true"
 

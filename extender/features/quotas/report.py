@@ -4,6 +4,8 @@
    select now are reported beside it.
 2. Only required anti-affinity of placed pods closes nodes: no pod that the term selects can be placed in the domain.
 3. The input is the objects of a snapshot or of a cluster.
+
+`examine_quotas` has what `extender doctor` says of quotas.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from extender.doctor.facts import Facts, Finding, Severity, bounded
+from extender.features.quotas.charges import CROSS_NAMESPACE_SCOPE, NUMBERS, can_charge, limits_pods, matches
+from extender.features.quotas.settings import Quota
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.terms import AffinityTerm, is_cross_namespace_term, may_reach_out, reached
 from extender.model.objects import Namespace, Node, Object, Pod, PodQuota, PodSignature
 from extender.model.policies import JsonObject
-from extender.model.quotas import NUMBERS, can_charge, limits_pods, matches
 from extender.model.units import counted
-from extender.settings.quota import Quota
 from extender.verbs.admit.reviews import BUILT_IN, controller_of, read, template_paths
 
 _MOST_NAMED: Final = 5
@@ -283,3 +286,47 @@ def _terms_in(template: Mapping[str, Any]) -> int:
 def _object(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = value.get(name)
     return part if isinstance(part, dict) else {}
+
+
+# ---- findings of `extender doctor`
+
+_SEE_QUOTAS: Final = "see `kubectl get resourcequotas -A`"
+
+
+def examine_quotas(facts: Facts) -> list[Finding]:
+    """All findings about quotas for affinity across namespaces that limit nothing, or fewer pods than it seems. O(quotas)."""
+    quotas = [quota for quota in facts.quotas or () if quota.scopes]
+    # Three sorts: quotas that can charge no pod at all, quotas without a number of pods, quotas that charge only some pods.
+    able = [quota for quota in quotas if can_charge(quota)]
+    inert = [_inert(quota) for quota in quotas if not can_charge(quota)]
+    numberless = [_numberless(quota) for quota in able if not limits_pods(quota)]
+    narrow = [_narrow(quota) for quota in able if limits_pods(quota) and _other_scopes(quota)]
+    return [
+        finding for sort in (inert, numberless, narrow) for finding in bounded(sort, "quotas of this sort", _SEE_QUOTAS)
+    ]
+
+
+def _other_scopes(quota: PodQuota) -> list[str]:
+    return sorted({scope.name for scope in quota.scopes} - {CROSS_NAMESPACE_SCOPE})
+
+
+def _inert(quota: PodQuota) -> Finding:
+    why = "its scopes exclude each other" if quota.hard else "spec.hard limits nothing that pods use up"
+    problem = f"can charge no pod: {why}; to the API server it may still satisfy deny by default"
+    return _of_quota("warning", quota, problem, "add `pods` to spec.hard, or delete it")
+
+
+def _numberless(quota: PodQuota) -> Finding:
+    names = ", ".join(sorted(quota.hard))
+    problem = f"does not limit the number of pods, only {names}: it covers no pod for quota.default"
+    return _of_quota("warning", quota, problem, "add `pods` to spec.hard")
+
+
+def _narrow(quota: PodQuota) -> Finding:
+    names = ", ".join(_other_scopes(quota))
+    problem = f"charges only pods that match {names} too, and for quota.default covers no others"
+    return _of_quota("info", quota, problem, "use the scope alone, or add a quota for the others")
+
+
+def _of_quota(severity: Severity, quota: PodQuota, problem: str, remedy: str) -> Finding:
+    return Finding(severity, "quotas", f"ResourceQuota {quota.key} {problem}", remedy)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from extender.doctor.policies import examine_quotas
+from extender.features.quotas.report import examine_quotas
 from tests.doctor.facts import GOOD
-from tests.quotas import SCOPE, limited, quota
+from tests.features.quotas.tenants import SCOPE, limited, quota
 
 MISTAKES: dict[str, tuple[Any, str, str]] = {
     "nothing of pods": (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from extender.features.quotas.crossing import count_crossing, measure_crossing
 from extender.index.cluster import ClusterIndex
-from extender.index.crossing import count_crossing, measure_crossing
 from extender.model.objects import Pod
 from tests.builders import index_of, node, pod, settings, term
 from tests.explaining import finished

@@ -23,10 +23,10 @@ from extender.cli.sources import (
     settings_of,
     table,
 )
-from extender.doctor.quota_report import PodsInScope, QuotaReport, quota_report
+from extender.features.quotas.native import native_quotas
+from extender.features.quotas.report import PodsInScope, QuotaReport, quota_report
 from extender.model.constraints.labels import is_dns_label
 from extender.model.objects import Namespace
-from extender.verbs.admit.native import native_quotas
 from extender.wire.snapshots import objects_of
 
 _PATHS: Final = {

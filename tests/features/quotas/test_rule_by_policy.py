@@ -9,8 +9,8 @@ import pytest
 from extender.index.audit import audit
 from extender.model.policies import EXEMPT_LABEL, PolicyObject
 from tests.builders import REQUIRED, namespace, term
+from tests.features.quotas.tenants import Tenants, limited, reaching
 from tests.policies import policy
-from tests.quotas import Tenants, limited, reaching
 
 
 def apart_by_policy(**fields: Any) -> Any:

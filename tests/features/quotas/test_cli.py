@@ -12,7 +12,19 @@ import pytest
 from extender.simulator.apiserver.server import ApiServer
 from tests.builders import namespace_json, pod_json, term
 from tests.cli.printing import called
-from tests.cli.quota_command import ALL, NAMESPACES, NODES, Run, generated, of, pods, quota, report, snapshot, workload
+from tests.features.quotas.quota_command import (
+    ALL,
+    NAMESPACES,
+    NODES,
+    Run,
+    generated,
+    of,
+    pods,
+    quota,
+    report,
+    snapshot,
+    workload,
+)
 
 
 @pytest.fixture

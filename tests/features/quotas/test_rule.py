@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from extender.features.quotas.rule import AUDITED, REJECTED
 from extender.index.audit import audit
 from extender.index.claims.assumed import AssumptionTimeouts
 from extender.model.rejections import Reason
-from extender.rules.quota import AUDITED, REJECTED
 from tests.builders import Json, namespace, term, weighted
-from tests.quotas import SCOPE, Tenants, limited, quota, reaching, reaching_json
+from tests.features.quotas.tenants import SCOPE, Tenants, limited, quota, reaching, reaching_json
 
 PLAIN: list[Json] = [term("zone", app="db")]
 

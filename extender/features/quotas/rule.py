@@ -15,13 +15,13 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from extender.features.quotas.charges import CROSS_NAMESPACE_SCOPE, charges, limits_pods
+from extender.features.quotas.table import QuotaUse
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.objects.changes import Subscribable
-from extender.index.usage import QuotaUse
 from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
-from extender.model.quotas import CROSS_NAMESPACE_SCOPE, charges, limits_pods
 from extender.model.rejections import Reason, Rejection
 from extender.rules.frames import Frame
 from extender.rules.rule import Rule, VerdictOnPod
