@@ -50,6 +50,7 @@ from tests.tasks.what_if_scene import (
     kinded,
     nodes,
     on_each_loop,
+    on_loop,
     open_descriptors,
     open_in,
     raising,
@@ -129,8 +130,8 @@ async def test_a_child_that_exceeds_its_budget_says_which(
     await exceed(work, seconds, text)
 
 
+@on_loop  # on one, because it takes three seconds of the processor
 async def test_a_child_with_a_step_that_does_not_end_is_ended_by_the_system() -> None:
-    """On one loop, because it takes three seconds of the processor."""
     await exceed(stuck, 0.2, "a single step needs more")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Callable, Coroutine
-from functools import wraps
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,8 +43,10 @@ CHANGES: Final = {
 LOOPS: Final = [asyncio.new_event_loop, *([LOOP_FACTORY] if LOOP_FACTORY is not None else [])]
 
 
-def on_each_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Plays a test on each loop that the service may run on; no child is left after it."""
+def on_loop(
+    test: Callable[..., Coroutine[Any, Any, None]], loops: Sequence[object] = LOOPS[-1:]
+) -> Callable[..., None]:
+    """Plays a test on the loop of the service; no child is left after it."""
 
     @wraps(test)
     def play(make_loop: Callable[[], asyncio.AbstractEventLoop], **fixtures: Any) -> None:
@@ -55,8 +57,11 @@ def on_each_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
     given = inspect.Parameter("make_loop", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     signature = inspect.signature(test)
     play.__signature__ = signature.replace(parameters=[given, *signature.parameters.values()])  # type: ignore[attr-defined]  # pytest reads it
-    pytest.mark.parametrize("make_loop", LOOPS, ids=lambda make: make.__module__.partition(".")[0])(play)
+    pytest.mark.parametrize("make_loop", loops, ids=lambda make: make.__module__.partition(".")[0])(play)
     return play
+
+
+on_each_loop = partial(on_loop, loops=LOOPS)
 
 
 def children() -> list[int]:

@@ -235,7 +235,7 @@ def test_fields_in_another_case_are_looked_for_only_where_they_are_few() -> None
 RETAINED: dict[str, tuple[int, float, Callable[[int], Json]]] = {
     "terms": (5, 0.25, lambda n: pod_with(affinity=apart([term(app=f"a{n}-{each}") for each in range(4_000)]))),
     "labels": (5, 0.25, lambda n: pod_with(labels={f"k{n}-{each}": "x" * 40 for each in range(16_000)})),
-    "tolerations": (5, 0.25, lambda n: pod_with(tolerations=[toleration(f"k{n}-{at}") for at in range(6_000)])),
+    "tolerations": (5, 0.25, lambda n: pod_with(tolerations=[toleration(f"k{n}-{at}") for at in range(10_000)])),
     "requests": (5, 0.25, lambda n: pod_with(containers=requesting(amounts(n, 16_000)))),
     "small templates": (8_000, 16, lambda n: pod_with(affinity=apart([term(app=f"a{n}")]), labels={"app": f"a{n}"})),
     "a long quantity": (100, 2, lambda n: pod_with(containers=requesting({"cpu": "0" * 50_000 + str(n + 2)}))),
