@@ -47,11 +47,10 @@ KNOWN_FEATURES = {
     "settings/configuration.py": {"quotas.settings"},
     "wire/objects/kinds.py": {"quotas.schema"},
     "wire/objects/trim.py": {"quotas.schema"},
-    "index/cluster.py": {"quotas.table", "quotas.settings"},
-    "index/view.py": {"quotas.table"},
     "rules/catalog.py": {"quotas.rule"},
     "verbs/filter.py": {"quotas.rule"},
-    "compose/reporting.py": {"quotas.crossing"},
+    "compose/foundation.py": {"quotas.table"},
+    "compose/reporting.py": {"quotas.crossing", "quotas.table"},
     "compose/service.py": {"quotas.crossing"},
     "cli/doctor.py": {"quotas.report"},
 }

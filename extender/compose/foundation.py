@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from extender.compose.leadership import Replica
 from extender.compose.process import freeze_gc, join_pages_in_background, limit_gc
+from extender.features.quotas.table import quota_table
 from extender.index.cluster import ClusterIndex
 from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import WatchOptions
@@ -69,12 +70,12 @@ def make_index(settings: Settings) -> ClusterIndex:
         settings.rules,
         counts_of_rules(),
         rejects_excess=settings.mode == "offload",
-        quota=settings.quota,
         policies=settings.policies,
         namespace_limits=settings.limits.per_namespace,
         counts_room=settings.schedulers == "many",
         holds_to_domains=settings.release.enabled,
         shadow=with_both_rules(settings.rules) if settings.shadow else None,
+        tables=(quota_table(settings.quota),),
     )
     # Set after the index exists, because it reads the view. The index must not import the verbs.
     if settings.policies.enabled:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from extender.compose.process import installed_version
 from extender.features.quotas.crossing import Crossing
+from extender.features.quotas.table import QuotasView
 from extender.index.cluster import ClusterIndex
 from extender.kube.reflector_status import ReflectorStatus
 from extender.kube.timing import Clock
@@ -30,7 +31,9 @@ def metrics_of(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
     metrics.report(catalogue.REJECTION_CACHE_HITS, lambda: rejections.hits)
     metrics.report(catalogue.REJECTION_CACHE_BYTES, lambda: rejections.bytes)
     metrics.report(catalogue.POLICY_MISSES, lambda: filter_verb.policies.counts)
-    metrics.report(catalogue.QUOTAS, index.quotas.states)
+    quotas = index.view.table(QuotasView)
+    if quotas is not None:
+        metrics.report(catalogue.QUOTAS, quotas.states)
     metrics.report(catalogue.QUOTA_FINDINGS, lambda: filter_verb.quotas.counts)
     metrics.report(catalogue.RULE_EVALUATIONS, filter_verb.meter.totals)
     metrics.report(catalogue.CONSTRAINT_FIELDS, lambda: filter_verb.meter.fields)

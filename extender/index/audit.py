@@ -11,7 +11,7 @@ bench, and on the running index.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -22,6 +22,7 @@ from extender.index.counts.namespace_budgets import Amounts, NamespaceUse, Needs
 from extender.index.counts.selections import Selection
 from extender.index.counts.term_counts import OwnerGroup
 from extender.index.nodes.domains import DomainScope, Inclusion, NodeMatches
+from extender.index.tables import Check
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.resources import PODS, add, total
 from extender.model.units import times
@@ -39,7 +40,6 @@ _SIGNATURES_A_STEP = 50
 _GROUPS_A_STEP = 50
 _PLACES_COUNTED_A_STEP = 10_000  # nodes with pods of a signature
 
-Check = Callable[[], list[str]]
 Carriers = dict[OwnerGroup, list[SignatureCounts]]
 Places = tuple[Sequence[int], Sequence[int]]
 
@@ -63,8 +63,9 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
     yield index.gated.wrong_groups
     for uids in _slices(index.gated.followed(), _GATED_PODS_A_STEP):
         yield partial(index.gated.wrong_pods, uids)
-    yield partial(_check_charged, index, index.assumed.held)
-    yield from (partial(index.quotas.differences, namespace) for namespace in index.quotas.namespaces())
+    for table in index.tables:
+        yield partial(table.check_pods, index.assumed.held)
+        yield from table.checks()
     for namespace in list(index.namespace_budgets.by_namespace):
         yield from _Budget(index, namespace).steps()
     yield from _node_steps(index)
@@ -100,7 +101,7 @@ def _node_steps(index: ClusterIndex) -> Iterator[Check]:
 def _check_pods(index: ClusterIndex, start: int) -> list[str]:
     """Checks the pods from a place in the table on, each against its node or against the pods without a node.
 
-    A pod with a node also counts in the budget of its namespace, and for quotas. If pods before the place were deleted
+    A pod with a node also counts in the budget of its namespace, and in tables of features. If pods before the place were deleted
     meanwhile, some pods are left to the next round.
     """
     uids = list(part(index.pods, start, _PODS_A_STEP))
@@ -111,7 +112,7 @@ def _check_pods(index: ClusterIndex, start: int) -> list[str]:
     problems += [f"pod {pod.full_name}: does not count in the budget of its namespace" for pod in unheld]
     missing = [pod for pod in pods if not pod.node and index.unplaced.get(pod.uid) is not pod]
     problems += [f"pod {pod.full_name}: is not among those without a node" for pod in missing]
-    return problems + _check_charged(index, uids)
+    return problems + [line for table in index.tables for line in table.check_pods(uids)]
 
 
 def _check_unplaced(index: ClusterIndex, start: int) -> list[str]:
@@ -215,14 +216,6 @@ def _check_reserved(index: ClusterIndex) -> list[str]:
 def _is_on_its_node(index: ClusterIndex, pod: Pod) -> bool:
     number = index.topology.find(pod.node)
     return number is not None and pod.uid in index.nodes.pods_on(number)
-
-
-def _check_charged(index: ClusterIndex, uids: Iterable[str]) -> list[str]:
-    """Checks that placed pods with affinity across namespaces count for quotas."""
-    if not index.quotas.settings.enabled:
-        return []
-    placed = (pod for uid in uids if (pod := index.quotas.placed(uid)) is not None)
-    return [f"pod {pod.full_name}: does not count for quotas" for pod in placed if not index.quotas.holds(pod)]
 
 
 class _Carried:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from extender.features.quotas.settings import Quota
-from extender.features.quotas.table import QuotaTable
 from extender.index.availability import DomainTable
 from extender.index.claims.assumed import Assumed, AssumedPods
 from extender.index.claims.nominations import Nominations, RejectedPods
@@ -27,6 +25,7 @@ from extender.index.objects.changes import ChangeJournal, PodSubscribers, Subscr
 from extender.index.objects.namespaces import Namespaces
 from extender.index.objects.workloads import Workloads
 from extender.index.policies import PolicyTable
+from extender.index.tables import IndexParts, MakeTable, joined
 from extender.index.view import ClusterView
 from extender.model.bounded import DeletedPods, shrink
 from extender.model.changes import Nomination, NominationEnd, NominationRelease, ObjectChange
@@ -37,7 +36,6 @@ from extender.model.objects import (
     Node,
     Object,
     Pod,
-    PodQuota,
     TopologyDomains,
     Workload,
 )
@@ -46,13 +44,12 @@ from extender.settings.limits import NamespaceLimits
 from extender.settings.policies import Policies
 from extender.settings.rules import Rules
 
-_NO_QUOTA: Final = Quota()
 _NAMESPACE_LIMITS: Final = NamespaceLimits()
 _POLICIES: Final = Policies()
 
 
 class ClusterIndex:
-    """Pods, nodes, namespaces, workloads, budgets, policies and quotas, with every count that rules and verbs read.
+    """Pods, nodes, namespaces, workloads, budgets and policies, with every count that rules and verbs read.
 
     ``drifts``: how often the counts had to be rebuilt. ``assume``: see `AssumedPods`.
     """
@@ -64,17 +61,18 @@ class ClusterIndex:
         *,
         rejects_excess: bool = True,
         namespace_limits: NamespaceLimits = _NAMESPACE_LIMITS,
-        quota: Quota = _NO_QUOTA,
         policies: Policies = _POLICIES,
         counts_room: bool = False,
         holds_to_domains: bool = True,
         shadow: Rules | None = None,
+        tables: Sequence[MakeTable] = (),
     ) -> None:
         """``counted``: what the rules count. ``policies``: how many act, and which pods are exempt.
 
         - ``counts_room``: the rules count free resources, because several schedulers place pods
         - ``holds_to_domains``: pods without a policy's gate may go to the policy's domains only
         - ``shadow``: rules for decisions that are only compared, see `ClusterView.shadow_compiled`
+        - ``tables``: of features, in the order in which they are told of a pod
         """
         self.drifts = 0
         self.journal = ChangeJournal()
@@ -113,8 +111,7 @@ class ClusterIndex:
         )
         self.gated.holds = holds_to_domains
         self.rejected = RejectedPods(self.deleted)
-        self.quotas = QuotaTable(
-            quota,
+        parts = IndexParts(
             self.pods,
             lambda: self.assumed.held,
             self.nominations.in_memory,
@@ -122,8 +119,10 @@ class ClusterIndex:
             self.policies,
             policies.exempt,
         )
-        # None if quotas are disabled, so that events of pods cost no call.
-        self._observe = self.quotas.observe if quota.enabled else None
+        self.tables = tuple([make(parts) for make in tables])
+        self._table_of_kind = {table.kind: table for table in self.tables}
+        # None if no feature is told of pods, so that their events cost no call.
+        self._observe = joined(self.tables)
         self.assumed = AssumedPods(
             self.pods,
             self.counts.signatures,
@@ -157,7 +156,8 @@ class ClusterIndex:
         self.assumed.recount(self.counts.signatures)
         if self.room is not None:
             self.room.rebuild()
-        self.quotas.rebuild()
+        for table in self.tables:
+            table.rebuild()
 
     def upsert(self, obj: Object) -> bool:
         """Applies an object as it is now; False if nothing has changed that we read."""
@@ -194,12 +194,13 @@ class ClusterIndex:
                 return self.workloads.change(obj.key, None if new is None else obj)
             case DisruptionBudget():
                 return self.budgets.change(obj.key, None if new is None else obj)
-            case PodQuota():
-                return self.quotas.change(obj.key, None if new is None else obj)
             case PolicyObject():
                 return self._change_policy(obj.policy, is_gone=new is None)
             case GroupPlacement() | TopologyDomains():
                 return self._change_custom(obj, is_gone=new is None)
+            case _:
+                table = self._table_of_kind.get(type(obj))
+                return table is not None and table.change(obj.key, new)
 
     def _change_custom(self, obj: GroupPlacement | TopologyDomains, *, is_gone: bool) -> bool:
         if isinstance(obj, TopologyDomains):
@@ -219,7 +220,7 @@ class ClusterIndex:
         #
         # 1. The table of pods comes first, because the following tables look pods up there.
         # 2. The assumption ends before the recount, because the recount replaces what counted for the pod so far.
-        # 3. Quotas and subscribers come last, because they read the other tables.
+        # 3. Tables of features and subscribers come last, because they read the other tables.
         #
         # Each condition skips a table that the event cannot change. Most events change only a status. They cost the
         # comparison, step 1, and the look-ups of the conditions.
@@ -406,17 +407,14 @@ class ClusterIndex:
         """Sizes of everything that is kept, for metrics."""
         result = {"pods": len(self.pods), "workloads": len(self.workloads.objects), "drifts": self.drifts}
         result |= {"assumed_pods": len(self.assumed.held), "rejected_pods": len(self.rejected)}
-        rooms = (
-            self.topology,
-            self.domains,
-            self.namespaces,
-            self.budgets,
-            self.policies,
-            self.quotas,
-            self.placements,
-        )
-        for part in (*rooms, self.counts, self.nominations, self.reserved, self.gated):
-            result |= part.statistics()
+        rooms = (self.topology, self.domains, self.namespaces, self.budgets, self.policies)
+        others = (self.placements, self.counts, self.nominations, self.reserved, self.gated)
+        for sizes in (
+            *[part.statistics for part in rooms],
+            *[table.statistics for table in self.tables],
+            *[part.statistics for part in others],
+        ):
+            result |= sizes()
         return result
 
 

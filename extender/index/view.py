@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from extender.features.quotas.table import QuotasView
 from extender.index.availability import DomainsView
 from extender.index.charges import ReleaseView
 from extender.index.claims.reserved import ReservedView
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
     from extender.index.cluster import ClusterIndex
 
 
+T = TypeVar("T")
+
+
 class ClusterView:
     """The readers of an index. Nodes are numbered. A number is valid until the node and its pods are deleted."""
 
@@ -48,8 +50,6 @@ class ClusterView:
     workload_changes: Subscribable
     policies: PoliciesView
     domains: DomainsView
-    quotas: QuotasView
-    quota_changes: Subscribable
     # Notifies of a namespace with waiting pods whose use of its budget has fallen.
     budget_changes: Subscribable
     # `known`: numbers of existing nodes by name. `node_names`: by number, also names that only pods mention.
@@ -84,7 +84,7 @@ class ClusterView:
         self._budgets = index.budgets
         self.budgets_protecting = index.budgets.protecting
         self.policies = index.policies
-        self.quotas, self.quota_changes = index.quotas, index.quotas.changes
+        self._tables = {table.view: table.shown for table in index.tables}
         # Nodes, and what is on them
         self._topology = index.topology
         self.domains = index.domains
@@ -126,6 +126,11 @@ class ClusterView:
         self.uncleared_node = index.nominations.uncleared_node
         self.plan_node = index.nominations.plan_node
         self.leaving = index.nominations.leaving
+
+    def table(self, view: type[T]) -> T | None:
+        """What a feature shows of its table under this class; None if the index has no such table. O(1)."""
+        shown = self._tables.get(view)
+        return shown if isinstance(shown, view) else None
 
     def assumed_nodes(self, uid: str) -> Sequence[str] | None:
         """The nodes that an assumed pod may be on; None if it is not assumed. O(1)."""

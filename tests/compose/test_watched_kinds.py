@@ -8,6 +8,7 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
+from extender.compose.foundation import make_index
 from extender.doctor.facts import needed_permissions
 from extender.model.objects import DisruptionBudget
 from extender.settings.configuration import Settings, default_settings
@@ -109,7 +110,7 @@ def test_a_snapshot_has_the_disruption_budgets_that_a_preemption_is_planned_with
 
 @pytest.mark.parametrize("row", WATCHED_KINDS, ids=lambda row: row.kind.name)
 def test_the_index_takes_in_every_kind_and_gives_it_up_again(row: WatchedKind) -> None:
-    index = index_of()
+    index = make_index(settings())
     before, found = index.statistics(), row.kind.named(Identity("web", "ns", "uid"))
     assert (index.upsert(found), index.upsert(found), index.statistics() != before) == (True, False, True)
     assert (index.delete(found), index.delete(found), index.statistics() == before) == (True, False, True)

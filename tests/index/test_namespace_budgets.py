@@ -12,14 +12,13 @@ from extender.index.cluster import ClusterIndex
 from extender.index.counts.namespace_budgets import LIMIT_NAMES, Amounts, NamespaceUse
 from extender.index.counts.selector_index import CROWDED
 from extender.index.disruption_budgets import MOST_BUDGETS, MOST_READ
-from extender.model.objects import DisruptionBudget, Excess, Pod, PodQuota
+from extender.model.objects import DisruptionBudget, Excess, Pod
 from extender.rules.catalog import counts_of_rules
 from extender.settings.limits import NamespaceLimits
 from extender.settings.rules import Rules
 from extender.wire.objects.kinds import DISRUPTION_BUDGETS
 from tests.builders import Json, matching, node, pod, requirement, spread, term, weighted
 from tests.contenders import budget, cluster, contender
-from tests.features.quotas.tenants import SCOPE, Tenants, limited, quota, reaching
 from tests.reflected_index import ReflectedIndex
 
 TWO: Final = NamespaceLimits(selectors=2, topology_keys=2, cross_namespace_terms=2, compile_steps=1000)
@@ -391,44 +390,3 @@ def test_a_new_list_of_budgets_replaces_the_old_one() -> None:
     reflected.replace(kind, [])
     seen.append([protecting(reflected.index, existing) for existing in pods])
     assert seen == [[["web"], ["web"]], [["web"], []], [[], []]]
-
-
-# -- The table of quotas: the state of each quota for the metric, and that a cluster without quotas counts nothing -----
-
-
-@pytest.mark.parametrize(
-    ("found", "state"),
-    [
-        (limited(2), "free"),
-        (limited(1), "full"),
-        (quota(hard={"pods": "5", "count/pods": "1"}), "full"),
-        (limited(0), "forbidding"),
-        (quota(hard={"requests.cpu": "1"}), "without_number"),
-        (quota(hard={"count/secrets": "1"}), "inert"),
-        (limited(3, scopes=[SCOPE, "Terminating", "NotTerminating"]), "inert"),
-    ],
-    ids=["free", "full", "full by one of two", "forbidding", "without a number", "of nothing", "for no pod"],
-)
-def test_each_quota_has_one_state(found: PodQuota, state: str) -> None:
-    tenants = Tenants(found, reaching("bound", on="n1"), quota("plain", scopes=()), limited(1, in_namespace="other"))
-    states = tenants.index.quotas.states()
-    states["free"] -= 1  # that of the other namespace
-    assert {name for name, count in states.items() if count} == {state}
-    assert set(states) == {"free", "full", "forbidding", "without_number", "inert"}
-
-
-def test_the_state_follows_the_pods() -> None:
-    tenants = Tenants(limited(1))
-    quotas = tenants.index.quotas
-    seen = [quotas.states()["free"]]
-    tenants.put(reaching("bound", on="n1"))
-    seen.append(quotas.states()["full"])
-    tenants.index.delete(limited(1))
-    assert [*seen, sum(quotas.states().values())] == [1, 1, 0]
-
-
-def test_without_quotas_no_pod_is_counted_and_a_rebuilt_index_counts_none_either() -> None:
-    index = ClusterIndex(Rules(), counts_of_rules())
-    index.upsert(reaching("bound", on="n1"))
-    index.rebuild()
-    assert (index.statistics()["quota_pods"], index.quotas.namespaces()) == (0, [])

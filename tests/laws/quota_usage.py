@@ -8,6 +8,7 @@ import orjson
 from hypothesis import strategies as st
 
 from extender.features.quotas.settings import Quota
+from extender.features.quotas.table import quota_table
 from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
@@ -93,7 +94,9 @@ def _take_pod(index: ClusterIndex, what: str, of: Any) -> None:
 
 
 def quota_index(*, counts_pending: bool) -> ClusterIndex:
-    return ClusterIndex(Rules(), counts_of_rules(), quota=Quota(enabled=True, count_pending=counts_pending))
+    return ClusterIndex(
+        Rules(), counts_of_rules(), tables=(quota_table(Quota(enabled=True, count_pending=counts_pending)),)
+    )
 
 
 def placed(index: ClusterIndex) -> int:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from extender.index.audit import audit
 from extender.model.objects import Object
 from extender.model.policies import PolicyObject
-from tests.features.quotas.tenants import SCOPE, reaching
+from tests.features.quotas.tenants import SCOPE, quotas_of, reaching
 from tests.laws.quota_usage import BY_POLICY, HOMES, NAMES, PODS_OF, Step, placed, quota_index, take
 
 AMOUNTS: tuple[dict[str, str], ...] = ({"pods": "1"}, {"count/pods": "2", "cpu": "1"}, {"limits.cpu": "1"}, {})
@@ -39,11 +39,11 @@ STEPS = st.one_of(
 def test_usage_equals_a_recount_after_every_step(steps: Sequence[Step], counts_pending: bool) -> None:  # noqa: FBT001 (given)
     index = quota_index(counts_pending=counts_pending)
     for step in steps:
-        before = [index.quotas.version(home) for home in HOMES]
+        before = [quotas_of(index).version(home) for home in HOMES]
         take(index, step)
         assert audit(index) == []
         assert index.statistics()["quota_pods"] == placed(index)
-        assert all(now >= then for now, then in zip(map(index.quotas.version, HOMES), before, strict=True))
+        assert all(now >= then for now, then in zip(map(quotas_of(index).version, HOMES), before, strict=True))
 
 
 @given(st.lists(STEPS, max_size=25), st.booleans())
@@ -51,15 +51,15 @@ def test_a_rebuilt_index_counts_the_same(steps: Sequence[Step], counts_pending: 
     index = quota_index(counts_pending=counts_pending)
     for step in steps:
         take(index, step)
-    before = index.quotas.states(), index.statistics()["quota_pods"]
+    before = quotas_of(index).states(), index.statistics()["quota_pods"]
     for home in HOMES:
-        for use in index.quotas.uses(reaching("x", namespace=home)):
+        for use in quotas_of(index).uses(reaching("x", namespace=home)):
             assert isinstance(use.used, dict)
             use.used["pods"] = 77
     index.rebuild()
     index.drifts = 0
     assert audit(index) == []
-    assert (index.quotas.states(), index.statistics()["quota_pods"]) == before
+    assert (quotas_of(index).states(), index.statistics()["quota_pods"]) == before
 
 
 @given(st.lists(STEPS, max_size=25), st.booleans())
@@ -67,10 +67,10 @@ def test_what_has_gone_leaves_nothing_behind(steps: Sequence[Step], counts_pendi
     index = quota_index(counts_pending=counts_pending)
     for step in steps:
         take(index, step)
-    everything: list[Object] = [*index.pods.values(), *index.quotas.objects.values(), PolicyObject(BY_POLICY)]
+    everything: list[Object] = [*index.pods.values(), *quotas_of(index).objects.values(), PolicyObject(BY_POLICY)]
     for each in everything:
         index.delete(each)
     for uid in list(index.assumed.held):
         index.assumed.forget(uid)
-    assert index.quotas.namespaces() == []
+    assert quotas_of(index).namespaces() == []
     assert (index.statistics()["quotas"], index.statistics()["quota_pods"]) == (0, 0)

@@ -16,7 +16,7 @@ from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import asking, index_of, node, pod, pod_json, term
 from tests.fakes import FakeClock, FakeWriter, until
-from tests.features.quotas.tenants import NODES, Tenants, limited, reaching_json
+from tests.features.quotas.tenants import NODES, Tenants, limited, quotas_of, reaching_json
 
 APART = term("host", app="web")
 
@@ -111,10 +111,10 @@ class Requeued(Tenants):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        subscribed = len(self.index.quotas.changes)
+        subscribed = len(quotas_of(self.index).changes)
         task = asyncio.create_task(self.requeuer.run())
         try:
-            await until(lambda: len(self.index.quotas.changes) > subscribed)
+            await until(lambda: len(quotas_of(self.index).changes) > subscribed)
             yield
         finally:
             task.cancel()

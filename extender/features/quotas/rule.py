@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from extender.features.quotas.charges import CROSS_NAMESPACE_SCOPE, charges, limits_pods
-from extender.features.quotas.table import QuotaUse
+from extender.features.quotas.table import QuotasView, QuotaUse
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
@@ -61,28 +61,26 @@ class QuotaExcess:
         return Reason.QUOTA if self.limit in (QUOTA, UNCOVERED) else Reason.REACH
 
 
-def findings(pod: Pod, view: ClusterView) -> Iterator[QuotaExcess]:
+def findings(pod: Pod, quotas: QuotasView) -> Iterator[QuotaExcess]:
     """The limits that a pod in the quota scope exceeds, limits of quotas first.
 
     O(quotas × resources + namespaces named).
     """
-    settings = view.quotas.settings
-    over_quotas = list(_over_quotas(pod, view))
-    yield from over_quotas
-    if settings.reach.is_limited:
-        yield from _over_reach(pod, view)
+    yield from _over_quotas(pod, quotas)
+    if quotas.settings.reach.is_limited:
+        yield from _over_reach(pod, quotas)
 
 
-def _over_quotas(pod: Pod, view: ClusterView) -> Iterator[QuotaExcess]:
-    enforces, namespace = view.quotas.settings.mode == "Enforce", pod.namespace
-    if quotas := view.quotas.excess(namespace):
-        most = view.quotas.settings.max_per_namespace
+def _over_quotas(pod: Pod, quotas: QuotasView) -> Iterator[QuotaExcess]:
+    enforces, namespace = quotas.settings.mode == "Enforce", pod.namespace
+    if excess := quotas.excess(namespace):
+        most = quotas.settings.max_per_namespace
         text = (
-            f"namespace {namespace}: {quotas} quotas of scope {CROSS_NAMESPACE_SCOPE}, quota.maxPerNamespace is {most}"
+            f"namespace {namespace}: {excess} quotas of scope {CROSS_NAMESPACE_SCOPE}, quota.maxPerNamespace is {most}"
         )
-        yield QuotaExcess(QUOTA, enforces, text, quotas, most, ("quota.maxPerNamespace",))
+        yield QuotaExcess(QUOTA, enforces, text, excess, most, ("quota.maxPerNamespace",))
         return
-    uses = view.quotas.uses(pod)
+    uses = quotas.uses(pod)
     for use in uses:
         for name, amount in charges(use.quota.hard, pod):
             most, used = use.quota.hard[name], use.used.get(name, 0)
@@ -93,7 +91,7 @@ def _over_quotas(pod: Pod, view: ClusterView) -> Iterator[QuotaExcess]:
                 break
     # limitedResources of the API server, but by the stricter meaning of "covers": the quota must limit the number of
     # pods.
-    if not any(limits_pods(use.quota) for use in uses) and view.quotas.denies_uncovered(namespace):
+    if not any(limits_pods(use.quota) for use in uses) and quotas.denies_uncovered(namespace):
         yield QuotaExcess(UNCOVERED, enforces, _uncovered(namespace, uses), blamed=("quota.default",))
 
 
@@ -103,14 +101,14 @@ def _uncovered(namespace: str, uses: list[QuotaUse]) -> str:
     return f"namespace {namespace}: no quota of scope {CROSS_NAMESPACE_SCOPE} limits the number of such pods, and quota.default denies them{why}"
 
 
-def _over_reach(pod: Pod, view: ClusterView) -> Iterator[QuotaExcess]:
-    limits, signature = view.quotas.settings.reach, pod.signature
+def _over_reach(pod: Pod, quotas: QuotasView) -> Iterator[QuotaExcess]:
+    limits, signature = quotas.settings.reach, pod.signature
     # Otherwise a pod could leave the limits by its size.
     if _is_unread(signature):
         text = f"namespace {pod.namespace}: what the affinity reaches is not read above limits.podBytes"
         yield QuotaExcess(UNREAD, limits.rejects, text, blamed=("limits.podBytes",))
         return
-    reach = view.quotas.reach(signature)
+    reach = quotas.reach(signature)
     most = limits.max_namespaces.limit
     if most is not None and reach.namespaces > most:
         text = f"namespace {pod.namespace}: an affinity term reaches {reach.namespaces} other namespaces, quota.reach.maxNamespaces is {most}"
@@ -148,17 +146,22 @@ class CrossNamespaceQuota(Rule):
 
     def is_active(self, compiled: CompiledConstraints, view: ClusterView) -> bool:
         """Active for a pod with affinity across namespaces that a quota, the default or a limit on reach concerns."""
-        return compiled.signature.affinity.cross_namespace and view.quotas.concerns(compiled.signature)
+        if not compiled.signature.affinity.cross_namespace:
+            return False
+        quotas = view.table(QuotasView)
+        return quotas is not None and quotas.concerns(compiled.signature)
 
     def prepare_filter(
         self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, _frame: Frame
     ) -> VerdictOnPod:
         """Rejects every node for the first limit that is enforced."""
+        quotas = view.table(QuotasView)
         # A limit in mode Audit is counted and reported elsewhere, and rejects nothing.
-        first = next((excess for excess in findings(pod, view) if excess.enforces), None)
-        if first is None:
+        found = () if quotas is None else findings(pod, quotas)
+        first = next((excess for excess in found if excess.enforces), None)
+        if quotas is None or first is None:
             return VerdictOnPod(None)
-        policies = view.quotas.injecting(pod.signature)
+        policies = quotas.injecting(pod.signature)
         named = f" (terms of {', '.join(map(str, policies))})" if policies else ""
         blamed = (*first.blamed, *map(str, policies))
         rejection = Rejection(
@@ -169,14 +172,15 @@ class CrossNamespaceQuota(Rule):
     def version(self, compiled: CompiledConstraints, view: ClusterView) -> int:
         """The version of the namespace's quotas and their use, and of all namespaces; 0 for pods outside the scope."""
         signature = compiled.signature
-        if not (signature.affinity.cross_namespace and view.quotas.settings.enabled):
+        quotas = view.table(QuotasView) if signature.affinity.cross_namespace else None
+        if quotas is None or not quotas.settings.enabled:
             return 0
-        return view.quotas.version(signature.namespace) + view.namespaces_version
+        return quotas.version(signature.namespace) + view.namespaces_version
 
     def shared_places(self, pod: Pod, view: ClusterView) -> Iterator[tuple[Hashable, int]]:
         """How many more pods like this one each quota allows."""
-        quotas = view.quotas
-        if not (pod.signature.affinity.cross_namespace and quotas.settings.mode == "Enforce"):
+        quotas = view.table(QuotasView) if pod.signature.affinity.cross_namespace else None
+        if quotas is None or quotas.settings.mode != "Enforce":
             return
         if quotas.concerns(pod.signature):
             for quota, used in quotas.uses(pod):
@@ -189,7 +193,8 @@ class CrossNamespaceQuota(Rule):
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Changes of quotas, of their use, and of namespaces."""
-        return (view.quota_changes, view.namespace_changes)
+        quotas = view.table(QuotasView)
+        return (view.namespace_changes,) if quotas is None else (quotas.changes, view.namespace_changes)
 
 
 class QuotaCounts:
@@ -206,9 +211,10 @@ class QuotaCounts:
 
     def record(self, pod: Pod, view: ClusterView) -> None:
         """Counts an effective pod in the quota scope. O(1) where no limit concerns it."""
-        if not view.quotas.concerns(pod.signature):
+        quotas = view.table(QuotasView)
+        if quotas is None or not quotas.concerns(pod.signature):
             return
-        for excess in findings(pod, view):
+        for excess in findings(pod, quotas):
             key = (pod.uid, excess.limit, REJECTED if excess.enforces else AUDITED)
             # A pending pod is tried again and again, and counts once.
             if self._seen.get(key) is None:

@@ -13,19 +13,19 @@ assumptions and watch events does not matter. A pod outside the quota scope cost
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from extender.features.quotas.charges import NUMBERS, can_charge, charges, limits_pods, matches
 from extender.features.quotas.settings import Quota
-from extender.index.claims.assumed import Assumed
-from extender.index.claims.nominations import InMemoryNomination
-from extender.index.objects.changes import IndexChange, Subscribers
+from extender.index.objects.changes import IndexChange, Subscribable, Subscribers
 from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
+from extender.index.tables import Check, FeatureTable, IndexParts, MakeTable
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.terms import may_reach_out, reached, terms_of
 from extender.model.objects import Namespace, Pod, PodQuota, PodSignature
@@ -70,7 +70,12 @@ class CurrentReach(NamedTuple):
 
 
 class QuotasView:
-    """What readers see of quotas: their settings, their use, and what terms reach."""
+    """What readers see of quotas: their settings, their use, and what terms reach.
+
+    ``changes``: notifies of quotas, and of pods that use less.
+    """
+
+    changes: Subscribable
 
     def __init__(self, settings: Quota, namespaces: Namespaces, policy_terms: PolicyTerms) -> None:
         self.settings = settings
@@ -168,36 +173,30 @@ class QuotasView:
             tuple(sorted(name for name in every if labels.get(name, {}).get(label) != _CONSENT)),
         )
 
+    def states(self) -> dict[str, int]:
+        """How many quotas with the scope are in each of `STATES`. O(quotas)."""
+        states = dict.fromkeys(STATES, 0)
+        for here in self._by_namespace.values():
+            for quota, used in here.uses.values():
+                states[_state(quota, used)] += 1
+        return states
+
     def injecting(self, signature: PodSignature) -> tuple[PolicyKey, ...]:
         """The scheduling policies that select such pods and direct terms of the quota scope."""
         return self._policy_terms.injecting(signature)
 
 
 class QuotaTable(QuotasView):
-    """Quotas by key, and their use by namespace. ``changes``: notifies of quotas, and of pods that use less."""
+    """Quotas by key, and their use by namespace."""
 
-    def __init__(
-        self,
-        settings: Quota,
-        pods: Mapping[str, Pod],
-        assumed: Callable[[], Mapping[str, Assumed]],
-        nominated: Mapping[str, InMemoryNomination],
-        namespaces: Namespaces,
-        policies: PolicyTable,
-        exempt_from_policies: Exempt,
-    ) -> None:
-        """All by UID. ``pods``: as the watch shows them. ``assumed``: assumptions.
-
-        ``nominated``: plans of preemptions.
-        """
-        super().__init__(settings, namespaces, PolicyTerms(policies, namespaces, exempt_from_policies, self.recount))
+    def __init__(self, settings: Quota, parts: IndexParts) -> None:
+        terms = PolicyTerms(parts.policies, parts.namespaces, parts.exempt, self.recount)
+        super().__init__(settings, parts.namespaces, terms)
         if settings.enabled:
             self._policy_terms.follow()
         self.objects: dict[str, PodQuota] = {}
         self.changes: Subscribers[PodQuota | Pod] = Subscribers()
-        self._pods = pods
-        self._assumed = assumed
-        self._nominated = nominated
+        self._pods, self._assumed, self._nominated = parts.pods, parts.assumed, parts.nominated
         self._last_version = 0
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -359,18 +358,43 @@ class QuotaTable(QuotasView):
                 lines.append(f"quota {quota.key}: {used} is counted, should be {true}")
         return lines
 
-    def states(self) -> dict[str, int]:
-        """How many quotas with the scope are in each of `STATES`. O(quotas)."""
-        states = dict.fromkeys(STATES, 0)
-        for here in self._by_namespace.values():
-            for quota, used in here.uses.values():
-                states[_state(quota, used)] += 1
-        return states
+    def check_pods(self, uids: Iterable[str]) -> list[str]:
+        """Checks that placed pods with affinity across namespaces count."""
+        if not self.settings.enabled:
+            return []
+        placed = (pod for uid in uids if (pod := self.placed(uid)) is not None)
+        return [f"pod {pod.full_name}: does not count for quotas" for pod in placed if not self.holds(pod)]
+
+    def checks(self) -> Iterator[Check]:
+        """The audit of the counts in steps, one for each namespace."""
+        yield from [partial(self.differences, namespace) for namespace in self.namespaces()]
 
     def statistics(self) -> dict[str, int]:
         """How many quotas are kept, and how many placed pods count for quotas."""
         placed = sum(len(here.placed) for here in self._by_namespace.values())
         return {"quotas": len(self.objects), "quota_pods": placed}
+
+
+def quota_table(settings: Quota) -> MakeTable:
+    """Makes the table of an index. If quotas are disabled, it keeps them, and is not told of pods."""
+
+    def make(parts: IndexParts) -> FeatureTable:
+        table = QuotaTable(settings, parts)
+        return FeatureTable(
+            view=QuotasView,
+            shown=table,
+            kind=PodQuota,
+            api_kind="ResourceQuota",
+            objects=table.objects,
+            change=table.change,
+            observe=table.observe if settings.enabled else None,
+            rebuild=table.rebuild,
+            checks=table.checks,
+            check_pods=table.check_pods,
+            statistics=table.statistics,
+        )
+
+    return make
 
 
 def _put(pods: dict[str, Pod], uid: str, new: Pod | None) -> bool:

@@ -390,8 +390,9 @@ def _known(obj: _Found | None, removal: Removal) -> _Found:
 def _find(removal: Removal, index: ClusterIndex) -> Object | None:
     """An object of a kind that has a table by key."""
     key = f"{removal.namespace}/{removal.name}"
-    if removal.kind == "ResourceQuota":
-        return index.quotas.objects.get(key)
+    for table in index.tables:
+        if removal.kind == table.api_kind:
+            return table.objects.get(key)
     if removal.kind.endswith("Policy"):
         return _policy(PolicyKey(GROUP, removal.namespace, removal.name), index)
     return index.workloads.objects.get(f"{removal.kind}/{key}")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from extender.features.quotas.table import QuotasView, QuotaTable, quota_table
 from extender.index.cluster import ClusterIndex
 from extender.model.objects import Object, Pod, PodQuota
 from extender.model.policies import PolicyObject
@@ -25,6 +26,13 @@ from tests.fakes import FakeClock
 SCOPE: Final = "CrossNamespacePodAffinity"
 NODES: Final = ("n1", "n2", "n3")
 ALL_NAMESPACES: Final = [term("zone", app="db", namespace_selector={})]
+
+
+def quotas_of(index: ClusterIndex) -> QuotaTable:
+    """The table of quotas of an index that was made with one."""
+    table = index.view.table(QuotasView)
+    assert isinstance(table, QuotaTable)
+    return table
 
 
 def quota_json(
@@ -88,7 +96,7 @@ class Tenants:
             self.settings.rules,
             counts_of_rules(),
             rejects_excess=mode == "offload",
-            quota=self.settings.quota,
+            tables=(quota_table(self.settings.quota),),
             policies=self.settings.policies,
         )
         self.clock = FakeClock()

@@ -11,7 +11,7 @@ from extender.index.audit import audit
 from extender.index.claims.assumed import AssumptionTimeouts
 from extender.model.rejections import Reason
 from tests.builders import Json, namespace, term, weighted
-from tests.features.quotas.tenants import SCOPE, Tenants, limited, quota, reaching, reaching_json
+from tests.features.quotas.tenants import SCOPE, Tenants, limited, quota, quotas_of, reaching, reaching_json
 
 PLAIN: list[Json] = [term("zone", app="db")]
 
@@ -135,7 +135,7 @@ async def test_a_quota_that_lets_go_wakes_the_pods_that_it_rejected(change: str)
     tenants = Tenants(limited(0))
     assert not await tenants.passes("a")
     before, woken = tenants.version("a"), list[object]()
-    tenants.index.view.quota_changes.subscribe(woken.append)
+    quotas_of(tenants.index).changes.subscribe(woken.append)
     if change == "deleted":
         tenants.index.delete(limited(0))
     else:
