@@ -3,7 +3,7 @@
 The rows of `WATCHED_KINDS` are used in four places: `compose` creates a reflector for each row that the settings need;
 `doctor/facts.py` lists the permissions to list and watch them (`needed_permissions`); tests compare them with the role
 of deploy/base; snapshots are decoded with them. To add a kind, add a row, a class in `model.objects` and a case in
-`ClusterIndex`.
+`ClusterIndex`, or the table of a feature.
 
 Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
