@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Self
 
-from extender.index.counts.compiled_constraints import CompiledConstraints, Counted, Counting
+from extender.index.counts.compiled_constraints import Counted, Counting
 from extender.index.counts.groups import GroupView, SpreadGroupView
 from extender.index.counts.selections import PodSelector
 from extender.index.nodes.domains import Inclusion
@@ -106,14 +106,6 @@ def without_min_domains(constraint: SpreadConstraint) -> SpreadConstraint:
     """The constraint without its field minDomains, and without what policies direct about it."""
     rules = None if constraint.domains is None else replace(constraint.domains, declared=False)
     return replace(constraint, min_domains=1, domains=rules)
-
-
-_NO_SPREAD = SpreadGroups()
-
-
-def spread_groups(compiled: CompiledConstraints) -> SpreadGroups:
-    """The groups of a pod's spread constraints."""
-    return compiled.get(SpreadGroups) or _NO_SPREAD
 
 
 def _in_force(signature: PodSignature, counts: Counting, settings: Rules) -> tuple[SpreadConstraints, bool]:

@@ -60,13 +60,19 @@ from extender.rules.rule import (
     VerdictOnPod,
     blamed_pods,
 )
-from extender.rules.spread_groups import Spread, SpreadGroups, spread_groups
+from extender.rules.spread_groups import Spread, SpreadGroups
 from extender.settings.rules import Rules
 
 _NAME = "PodTopologySpread"
+_NO_SPREAD = SpreadGroups()
 _SKEW_EVERYWHERE = Rejection(_NAME, Reason.SPREAD_SKEW)
 _READS_OF_CONDITION = 15
 """What a condition that is prepared for a trial counts among the reads of a dry run."""
+
+
+def spread_groups(compiled: CompiledConstraints) -> SpreadGroups:
+    """The groups of a pod's spread constraints."""
+    return compiled.get(SpreadGroups) or _NO_SPREAD
 
 
 def most_matching(constraint: SpreadConstraint, self_match: int, min_match: int) -> int:

@@ -14,7 +14,7 @@ from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.groups import GroupView
 from extender.model.objects import Object, Pod
 from extender.rules.interpod_affinity import own_terms, terms_of_others
-from extender.rules.spread_groups import spread_groups
+from extender.rules.topology_spread import spread_groups
 from extender.settings.limits import ConstraintLimits
 from extender.wire.objects.kinds import pods_within
 from tests.builders import Json

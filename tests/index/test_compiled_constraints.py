@@ -20,7 +20,7 @@ from extender.model.constraints.labels import Operator
 from extender.model.constraints.selectors import Requirement
 from extender.model.objects import Object
 from extender.rules.interpod_affinity import own_terms, terms_of_others
-from extender.rules.spread_groups import spread_groups
+from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
 from extender.verbs.filter import FilterVerb
 from tests.builders import (

@@ -21,7 +21,7 @@ from extender.rules import catalog
 from extender.rules.catalog import PreparedFilters, counts_of_rules
 from extender.rules.frames import Frame, IndexFrame
 from extender.rules.interpod_affinity import own_terms, terms_of_others
-from extender.rules.spread_groups import spread_groups
+from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
 from extender.verbs.prioritize import prioritize_nodes
 from extender.wire.objects.kinds import PODS

@@ -20,7 +20,7 @@ from extender.model.constraints.labels import ZONE
 from extender.model.policies import PolicyObject
 from extender.rules.excluded_domains import Fullness
 from extender.rules.frames import ChangedNodeFrame, Frame, IndexFrame, RequestFrame
-from extender.rules.spread_groups import spread_groups
+from extender.rules.topology_spread import spread_groups
 from extender.simulator.oracle.brute_force import ClusterState
 from extender.simulator.oracle.directed_spread import DirectedSpread, Known
 from extender.verbs.effective_pod import effective_pod

@@ -34,7 +34,7 @@ from extender.model.release import (
     Strategy,
     WhenNoRoom,
 )
-from extender.rules.spread_groups import spread_groups
+from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.release.scoring import Scoring, best_nodes, preference_of
