@@ -72,7 +72,6 @@ READ_SIDE_BY_MODULE = {
     "index.charges": "ChargesView ReleaseView",
     "index.claims.reserved": "ReservedView",
     "index.counts.compiled_constraints": "CompiledConstraints Counted Counting",
-    "index.counts.counts": "IndexTrial",
     "index.counts.groups": "Expected GroupView PlacedPods SpreadGroupView",
     "index.counts.term_counts": "TermGroupView",
     "index.nodes.columns": "ByNumber ColumnView",
@@ -81,6 +80,7 @@ READ_SIDE_BY_MODULE = {
     "index.nodes.room": "RoomView",
     "index.objects.changes": "Subscribable",
     "index.policies": "PoliciesView",
+    "index.trial": "Trial",
     "features.quotas.table": "CurrentReach QuotasView QuotaUse",
     "index.view": "ClusterView",
 }

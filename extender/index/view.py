@@ -1,9 +1,9 @@
 """What rules, verbs and the server see of the index: its readers, each bound from the table that has the answer.
 
 A view is live. Between two awaits it does not change, so a verb, which is one synchronous function, sees one consistent
-state. The only exception is a trial, which changes counts inside its block. Work in steps copies a table before it
-pauses. Tables keep their identity while the index lives, even in a recount. So a reader that is bound once never goes
-stale, and costs one function call.
+state. The only exception is a trial, which changes counts inside its block (`index/trial.py`). Work in steps copies a
+table before it pauses. Tables keep their identity while the index lives, even in a recount. So a reader that is bound
+once never goes stale, and costs one function call.
 
 Nothing here, or reachable from here, changes the index: tables are typed by their read side.
 """
@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from extender.index.availability import DomainsView
 from extender.index.charges import ReleaseView
 from extender.index.claims.reserved import ReservedView
-from extender.index.counts.counts import CountTrials
 from extender.index.nodes.columns import NodeNumber
 from extender.index.nodes.domains import KeyView
 from extender.index.nodes.requested_shares import SharesView
 from extender.index.nodes.room import RoomView
 from extender.index.objects.changes import Subscribable
 from extender.index.policies import PoliciesView
+from extender.index.trial import Trial
 from extender.model.constraints.taints import Taint
 from extender.model.objects import Namespace, Pod, PodSignature
 from extender.model.resources import Resources
@@ -101,7 +102,7 @@ class ClusterView:
         self.has_below = index.nodes.has_below
         self.room = index.room
         self.shares = index.shares
-        # Counts, and trials on them, which are undone when their block ends
+        # Counts, and trials on them
         self.pods_of = index.counts.compiler.pods
         self.compiled, self.release_compiled = index.counts.compiler.find, index.counts.compiler.release
         # As if both rules were enabled, for decisions that are only compared; None without them.
@@ -112,8 +113,7 @@ class ClusterView:
         self.groups_that_count = index.counts.groups_that_count
         self.terms_selecting, self.placed = index.counts.terms_selecting, index.counts.placed
         self.budget_changes = index.namespace_budgets.changes
-        trials = CountTrials(index.pods, index.topology, index.counts)
-        self.what_if, self.without = trials.what_if, trials.without
+        self.trial = partial(Trial, index.pods, index.topology, index.counts)
         # Claims on nodes
         assumed = index.assumed
         self.is_undetermined, self.is_score_undetermined = assumed.is_undetermined, assumed.is_score_undetermined

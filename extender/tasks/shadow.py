@@ -344,7 +344,8 @@ class Shadow:
             with assumed.apart(pod.uid):
                 yield
         else:
-            with view.without([pod]):
+            with view.trial() as trial:
+                trial.take_bound([pod])
                 yield
 
     async def _review_requests(self) -> None:

@@ -6,7 +6,7 @@ As in kube-scheduler (SelectVictimsOnNode):
 2. Put the pods back one by one: first pods that a disruption budget protects, then the others, each from the most important down.
 3. A pod with which the preemptor does not fit stays removed: it is a victim.
 
-The dry run works on the live counts inside a what-if, so the rules that filter also decide here.
+The dry run works on the live counts inside a trial, so the rules that filter also decide here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from extender.index.counts.counts import IndexTrial
 from extender.index.nodes.columns import NodeNumber
+from extender.index.trial import Trial
 from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.preemption import Candidate, PreemptionPlan, Victim, best_candidates
@@ -123,8 +123,7 @@ class DryRun:
     All nodes take their cost from one budget. Once it is spent no node helps.
 
     - ``done``: the nodes that were checked to the end.
-    - ``groups``: the count groups that a rule reads. Trials change only these, because one tenant may have a thousand groups
-      that count the pods of all others.
+    - ``groups``: the count groups that a rule reads. Its trials change no others.
     - ``fits_nowhere``: a rule rejects the pod on every node, whichever pods leave.
     - ``has_constraints``: a rule may reject the pod on some node.
     - ``counts_pods``: a rule that counts pods by domain may reject it.
@@ -197,13 +196,6 @@ class DryRun:
         self.budget.left -= _TRIAL * len(trials)
         return trials
 
-    @contextmanager
-    def without(self, pods: Sequence[Pod]) -> Iterator[IndexTrial]:
-        """Inside the block the pods do not count in the groups that a rule reads."""
-        self._recounts()
-        with self.view.without(pods, self.groups) as tried:
-            yield tried
-
     def _recounts(self) -> catalog.Recounts:
         """The recounted parts. To be called before the first change of the counts."""
         recounts = self._recounts_made
@@ -211,10 +203,10 @@ class DryRun:
             recounts = self._recounts_made = catalog.Recounts(self._recounted, self.pod, self.view, self.watch)
         return recounts
 
-    def _passes_recounted(self, number: NodeNumber, tried: IndexTrial) -> bool:
+    def _passes_recounted(self, number: NodeNumber, trial: Trial) -> bool:
         """Whether the recounted parts pass. The counts that they read are charged."""
         recounts = self._recounts()
-        filters = recounts.filters(tried.changed)
+        filters = recounts.filters(trial.changed)
         self.budget.left -= recounts.taken_reads()
         return filters.reason(number) is None
 
@@ -231,10 +223,10 @@ class DryRun:
         if not nominated:
             yield self
             return
-        with self.view.what_if() as tried:
+        with self.view.trial() as trial:
             for nominee, number in nominated:
                 self.charge_change()
-                tried.place(nominee, number)
+                trial.place(nominee, number)
             beside = DryRun(
                 self.pod, self.view, across=self._across, has_nominated=True, budget=self.budget, meter=self._meter
             )
@@ -273,15 +265,15 @@ class DryRun:
         node = self.view.node(number)
         if node is None or self.budget.is_spent():
             return None
-        # 1. What no removal can change: a trial of the node that cannot pass even on the empty node.
+        # 1. What no removal can change: a rule about the pods of the node that cannot pass even on the empty node.
         conflicting = conflicting_nominated_pods(self.pod, node.name, self.view)
         checks_fit = checks_fit or bool(conflicting)
         others = (*conflicting, *self._beside)
-        trials = self.node_trials(number, others, checks_fit=checks_fit)
-        if not all(trial.can_pass for trial in trials):
+        rooms = self.node_trials(number, others, checks_fit=checks_fit)
+        if not all(room.can_pass for room in rooms):
             return None
-        # 2. The pods that may leave. Without trials (room, ports) only pods that a count group counts can make a difference.
-        possible = self._possible(number, {victim.uid for victim in taken}, any_pod=bool(trials))
+        # 2. The pods that may leave. Without such rules (room, ports) only pods that a count group counts can make a difference.
+        possible = self._possible(number, {victim.uid for victim in taken}, any_pod=bool(rooms))
         # Two orders of equally important pods, so that pods in `first` leave first:
         # 1. `order`: they use up the disruption budgets before the others, so the budgets protect the others.
         # 2. `possible`: they are put back after the others, so the others get the room.
@@ -293,8 +285,8 @@ class DryRun:
         )  # stable: the order of importance stays in each part
         # 3. All leave; if the preemptor fits then, as many as possible return.
         self._recounts()
-        with self.view.what_if(self.groups) as tried:
-            attempt = _Attempt(self, node, number, tried, trials, () if self._has_nominated else conflicting)
+        with self.view.trial(self.groups) as trial:
+            attempt = _Attempt(self, node, number, trial, rooms, () if self._has_nominated else conflicting)
             for victim in (*taken, *possible):
                 attempt.take(victim)
             victims = attempt.reprieve(possible) if attempt.fits() else None
@@ -307,14 +299,21 @@ class DryRun:
         chosen = tuple(sorted((*taken, *victims), key=importance))
         return NodeVictims(node.name, chosen, sum(victim.uid in violating for victim in victims))
 
-    def passes(self, number: NodeNumber, tried: IndexTrial) -> bool:
+    def passes(self, number: NodeNumber, trial: Trial) -> bool:
         """Whether the pod passes our rules on the node with the counts of a trial."""
         self._charge_check()
         if not self.has_constraints:
             return True
-        return self._lasting.reason(number) is None and self._passes_recounted(number, tried)
+        return self._lasting.reason(number) is None and self._passes_recounted(number, trial)
 
-    def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, tried: IndexTrial) -> bool:
+    def passes_without(self, leaving: Iterable[Pod], number: NodeNumber) -> bool:
+        """As `passes`, after these pods have left their nodes. O(pods × groups)."""
+        self._recounts()
+        with self.view.trial(self.groups) as trial:
+            trial.take_bound(leaving)
+            return self.passes(number, trial)
+
+    def passes_beside(self, conflicting: Sequence[Pod], number: NodeNumber, trial: Trial) -> bool:
         """As `passes`, with conflicting nominated pods placed on the node.
 
         A nominated pod may bring terms that no existing pod has, so the lasting parts are compiled again. The recounted parts read
@@ -328,12 +327,13 @@ class DryRun:
         self._recounts()
         for nominee in conflicting:
             self.charge_change()
-            tried.place(nominee, number)
+            trial.place(nominee, number)
         compiled = self.view.compiled(self.pod.signature)
         parts = catalog.lasting_parts(compiled, self.view)
         filters = catalog.prepare(parts, self.pod, self.view, IndexFrame(), self.watch)
-        passes = filters.reason(number) is None and self._passes_recounted(number, tried)
-        tried.remove_placed()
+        passes = filters.reason(number) is None and self._passes_recounted(number, trial)
+        for _ in conflicting:
+            trial.remove_last()
         return passes
 
     def _possible(self, number: NodeNumber, taken: set[str], *, any_pod: bool) -> list[Pod]:
@@ -368,13 +368,13 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One node in a what-if. A pod leaves, or returns, in the counts and in the node's trials (its room) at the same time."""
+    """One node in a trial. A pod leaves, or returns, in the counts and in the room of the node at the same time."""
 
     run: DryRun
     node: Node
     number: NodeNumber
-    tried: IndexTrial
-    trials: Sequence[NodeTrial]
+    trial: Trial
+    rooms: Sequence[NodeTrial]
     conflicting: Sequence[Pod]
 
     def take(self, pod: Pod) -> None:
@@ -382,27 +382,27 @@ class _Attempt:
         if self.run.budget.is_spent():
             return
         self.run.charge_change()
-        self.tried.take(pod)
-        for trial in self.trials:
+        self.trial.take(pod)
+        for room in self.rooms:
             if pod.node == self.node.name:
-                trial.count(pod, -1)
+                room.count(pod, -1)
 
     def put_back(self, pod: Pod) -> None:
         """Returns a removed pod."""
         self.run.charge_change()
-        self.tried.put_back(pod)
-        for trial in self.trials:
+        self.trial.put_back(pod)
+        for room in self.rooms:
             if pod.node == self.node.name:
-                trial.count(pod, 1)
+                room.count(pod, 1)
 
     def fits(self) -> bool:
         """Whether the preemptor would pass now: beside the conflicting nominated pods, and without them."""
-        for trial in self.trials:  # no generators here: this runs for every pod that is tried
-            if not trial.passes():
+        for room in self.rooms:  # no generators here: this runs for every pod that is tried
+            if not room.passes():
                 return False
-        if not self.run.passes(self.number, self.tried):
+        if not self.run.passes(self.number, self.trial):
             return False
-        return not self.conflicting or self.run.passes_beside(self.conflicting, self.number, self.tried)
+        return not self.conflicting or self.run.passes_beside(self.conflicting, self.number, self.trial)
 
     def reprieve(self, pods: Sequence[Pod]) -> Sequence[Pod]:
         """Puts each pod back with which the preemptor still fits. Returns the others: the victims.
@@ -566,6 +566,4 @@ def _takes(number: NodeNumber, pod: Pod, view: ClusterView, leaving: Iterable[Po
                 trial.count(other, -1)
     if not all(trial.passes() for trial in trials):
         return False
-    run = DryRun(pod, view)
-    with run.without(leaving) as tried:
-        return run.passes(number, tried)
+    return DryRun(pod, view).passes_without(leaving, number)

@@ -67,8 +67,8 @@ class KeptNodes(Container[str]):
         if there is None or not free_resources_on(self._view, number, there, conflicting).takes(self._pod):
             return True
         run = self._run = self._run or DryRun(self._pod, self._view)
-        with self._view.what_if() as tried:
-            return not run.passes_beside(conflicting, number, tried)
+        with self._view.trial() as trial:
+            return not run.passes_beside(conflicting, number, trial)
 
 
 def _has_lost_room(pod: Pod, number: NodeNumber, view: ClusterView) -> bool:

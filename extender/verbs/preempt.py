@@ -391,5 +391,4 @@ def helps(candidate: Candidate, number: NodeNumber, run: DryRun) -> bool:
                 trial.count(victim, -1)
         if not trial.passes():
             return False
-    with run.without(victims) as tried:
-        return run.passes(number, tried)
+    return run.passes_without(victims, number)

@@ -159,7 +159,7 @@ def rejected_before(pod: Pod, names: Collection[str], changes: Iterable[PodChang
     rejected, done = set(names), set[str]()
     compiled = shadow_compiled(pod, view)
     version = compiled.serial, view.dependency_version(compiled)
-    with view.what_if() as tried:
+    with view.trial() as trial:
         for change in changes:
             changed = change.new or change.old
             # Of several changes of a pod only the last one is undone: later in the list are older states of the same
@@ -168,9 +168,9 @@ def rejected_before(pod: Pod, names: Collection[str], changes: Iterable[PodChang
                 continue
             done.add(changed.uid)
             if change.new is not None:
-                tried.take(change.new)
+                trial.take(change.new)
             if change.old is not None and (number := view.known.get(change.old.node)) is not None:
-                tried.place(change.old, number)
+                trial.place(change.old, number)
             compiled = shadow_compiled(pod, view)  # again: a deleted pod that returns brings its terms back
             before, version = version, (compiled.serial, view.dependency_version(compiled))
             if version != before:

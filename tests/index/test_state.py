@@ -203,9 +203,9 @@ def test_pods_that_are_taken_and_put_back_change_the_answer_one_by_one() -> None
     first, second = web("w1", on="n1"), web("w2", on="n2")
     held = cluster(stage("n1"), stage("n2"), first, second)
     compiled = held.view.compiled(ASKING.signature)
-    with held.view.what_if() as tried:
+    with held.view.trial() as trial:
         seen = [passing(held, compiled)]
-        for step in (tried.take, tried.take, tried.put_back, tried.put_back):
+        for step in (trial.take, trial.take, trial.put_back, trial.put_back):
             for existing in (first, second):
                 step(existing)
                 seen.append(passing(held, compiled))
@@ -217,10 +217,10 @@ def test_pods_that_are_taken_and_put_back_change_the_answer_one_by_one() -> None
 def test_a_pod_that_is_made_to_stand_counts_with_its_own_terms_too() -> None:
     held = cluster(stage("n1"), stage("n2"))
     coming = contender("coming", apart=[term("host", app="web")])
-    with held.view.what_if() as tried:
-        tried.place(coming, held.view.known["n1"])
+    with held.view.trial() as trial:
+        trial.place(coming, held.view.known["n1"])
         inside = passing(held)
-        tried.remove_placed()
+        trial.remove_last()
         after = passing(held)
     assert (inside, after) == (["n2"], ["n1", "n2"])
 
@@ -236,9 +236,9 @@ def test_afterwards_everything_is_as_it_was(*, fails: bool) -> None:
     def fail() -> None:
         raise LookupError
 
-    with suppress(LookupError), held.view.what_if() as tried:
-        tried.take(there)
-        tried.place(web("coming"), held.view.known["n2"])
+    with suppress(LookupError), held.view.trial() as trial:
+        trial.take(there)
+        trial.place(web("coming"), held.view.known["n2"])
         if fails:
             fail()
     assert (held.view.dependency_version(compiled), held.statistics()) == before

@@ -113,9 +113,9 @@ def rivals_of(pod: Pod, held: ClusterIndex, node: str) -> list[Pod]:
 
 def passes_beside(conflicting: dict[str, list[Pod]], held: ClusterIndex, pod: Pod, node: str) -> bool:
     """Whether our rules let the pod pass while these pods stand on their nodes."""
-    with held.view.what_if() as tried:
+    with held.view.trial() as trial:
         for name, each in ((name, each) for name, pods in conflicting.items() for each in pods):
-            tried.place(each, held.view.known[name])
+            trial.place(each, held.view.known[name])
         compiled = held.view.compiled(pod.signature)
         return catalog.prepare_filters(pod, compiled, held.view, IndexFrame()).reason(held.view.known[node]) is None
 

@@ -49,21 +49,21 @@ def test_a_filter_that_is_changed_by_a_trial_says_what_one_prepared_again_says(r
         recounts = catalog.Recounts(parts, pod, view, None)
         there = [each for each in view.pods.values() if each.node in view.known]
         verdicts = set()
-        with view.what_if(frozenset(compiled.filter_groups())) as tried:
+        with view.trial(frozenset(compiled.filter_groups())) as trial:
             for _ in range(8):
                 other = rng.choice(there) if there else None
                 if other is not None:
-                    rng.choice([tried.take, tried.take, tried.put_back])(other)
+                    rng.choice([trial.take, trial.take, trial.put_back])(other)
                 coming = rng.random() < 0.3
                 if coming:
-                    tried.place(pod, rng.choice(sorted(view.known.values())))
-                filters = recounts.filters(tried.changed)
+                    trial.place(pod, rng.choice(sorted(view.known.values())))
+                filters = recounts.filters(trial.changed)
                 again = catalog.prepare(parts, pod, view, IndexFrame())
                 found = tuple(filters.reason(node) for node in view.known.values())
                 assert found == tuple(again.reason(node) for node in view.known.values())
                 verdicts.add(found)
                 if coming:
-                    tried.remove_placed()
+                    trial.remove_last()
         seen += len(verdicts) > 1
     case(seen > 1)
     assert audit(cluster.index) == []

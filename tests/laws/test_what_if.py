@@ -52,11 +52,11 @@ def test_pods_taken_count_as_if_they_were_not_there(
     held = cluster(*NODES, *pods)
     held.view.compiled(asking.signature)
     case(gone - back)
-    with held.view.what_if() as tried:
+    with held.view.trial() as trial:
         for each in gone:
-            tried.take(pods[each])
+            trial.take(pods[each])
         for each in back:
-            tried.put_back(pods[each])
+            trial.put_back(pods[each])
         inside = passing(held, asking)
     left = [each for number, each in enumerate(pods) if number not in gone - back]
     assert inside == passing(cluster(*NODES, *left), asking)
@@ -72,8 +72,8 @@ def test_pods_made_to_stand_count_as_if_they_stood(
 ) -> None:
     pods, asking = pods_of(drawn), contender("asking", app="web", **fields)
     held = cluster(*NODES, *pods)
-    with held.view.what_if() as tried:
-        tried.place(contender("coming", app="web", **coming), held.view.known[node])
+    with held.view.trial() as trial:
+        trial.place(contender("coming", app="web", **coming), held.view.known[node])
         inside = passing(held, asking)
     assert inside == passing(cluster(*NODES, *pods, contender("coming", on=node, app="web", **coming)), asking)
     assert passing(held, asking) == passing(cluster(*NODES, *pods), asking)

@@ -34,7 +34,8 @@ def test_without_equals_deletion_inside_and_nothing_outside(
     victims = [pod for name in names if (pod := index.view.pod(f"uid-{name}")) is not None]
     before = _state(index.view, asking_pods)
     case(victims)
-    with index.view.without(victims):
+    with index.view.trial() as trial:
+        trial.take_bound(victims)
         inside = [verdicts_of(index.view, pod) for pod in asking_pods]
     assert _state(index.view, asking_pods) == before
     assert audit(index) == []
@@ -50,7 +51,8 @@ def test_what_is_not_counted_can_be_left_out_without_effect(
     index, _ = built(history)
     strangers = [pod for name in names if isinstance(pod := decoded("pods", _renamed(asking, name)), Pod)]
     before = verdicts_of(index.view, asking)
-    with index.view.without(strangers):
+    with index.view.trial() as trial:
+        trial.take_bound(strangers)
         assert verdicts_of(index.view, asking) == before
 
 

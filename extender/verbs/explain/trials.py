@@ -156,8 +156,8 @@ def is_helped_by_moving(incoming: Incoming, moved: Pod, number: NodeNumber, targ
     # The counts of the moved pod would be bounds. A change is offered only if its result is exact.
     if view.is_undetermined(own):
         return ""
-    with view.what_if() as tried:
-        tried.take(moved)
+    with view.trial() as trial:
+        trial.take(moved)
         if not passes(pod, incoming.compiled, number, view):
             return ""
         filters = catalog.prepare_beside_fit(placed, own, view, IndexFrame())
@@ -167,9 +167,9 @@ def is_helped_by_moving(incoming: Incoming, moved: Pod, number: NodeNumber, targ
                 continue
             if not fits_without(placed, target, (), view):
                 continue
-            tried.place(placed, target)
+            trial.place(placed, target)
             helps = passes(pod, incoming.compiled, number, view)
-            tried.remove_placed()
+            trial.remove_last()
             if helps and (target != number or fits_without(pod, number, (moved,), view)):
                 return node.name
     return ""

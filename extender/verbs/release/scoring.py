@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
-from extender.index.counts.counts import IndexTrial
 from extender.index.nodes.columns import NodeNumber
+from extender.index.trial import Trial
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import Operator
 from extender.model.constraints.node_affinity import NodeRequirement, NodeSelectorTerm, PreferredNodeTerm
@@ -218,11 +218,11 @@ class Scoring:
         if self._checks is None and not is_counted:
             return (yield from self._place(None)) or ()
         while True:
-            with self._view.what_if() as tried:
+            with self._view.trial() as trial:
                 for pod, room in zip(self._pods, self._chosen, strict=False):
-                    tried.place(self._as_released(pod), room.number)
+                    trial.place(self._as_released(pod), room.number)
                 yield False
-                slots = yield from self._place(tried)
+                slots = yield from self._place(trial)
             if slots is not None:
                 return slots
             yield True
@@ -287,7 +287,7 @@ class Scoring:
         self._full[kind] = set(order.rooms.keys() - held)
         yield True
 
-    def _place(self, tried: IndexTrial | None) -> Trials[Sequence[Slot] | None]:
+    def _place(self, trial: Trial | None) -> Trials[Sequence[Slot] | None]:
         """The slots. Empty where a pod finds no room, None where the search pauses."""
         while len(self._chosen) < len(self._pods):
             if not len(self._chosen) % _PODS_AN_ORDER:
@@ -300,9 +300,9 @@ class Scoring:
             self._chosen.append(room)
             self._left.count(pod, room.number, 1)
             self._shares.count(pod, room.number, 1)
-            if tried is not None:
-                tried.place(self._as_released(pod), room.number)
-            if (yield tried is None):
+            if trial is not None:
+                trial.place(self._as_released(pod), room.number)
+            if (yield trial is None):
                 return None
         return [Slot(pod.uid, room.name) for pod, room in zip(self._pods, self._chosen, strict=True)]
 

@@ -128,9 +128,9 @@ class GroupDryRun:
         here = view.pods_on(room.number).values()
         leaving = {other.uid: other for other in here if other.terminating and other.priority < self._priority}
         taken = tuple((leaving | placed.victims).values())
-        with view.what_if() as tried:
+        with view.trial() as trial:
             for other, at in placed.slots:
-                tried.place(other if checks is None else checks.as_released(other), at.number)
+                trial.place(other if checks is None else checks.as_released(other), at.number)
             wanted = pod if checks is None else checks.as_released(pod)
             beside = placed.on.get(room.number, ())
             run = DryRun(replace(wanted, priority=self._priority), view, beside=beside, budget=self._budget)

@@ -21,8 +21,8 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
-from extender.index.counts.counts import IndexTrial
 from extender.index.nodes.columns import NodeNumber
+from extender.index.trial import Trial
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import HOSTNAME
 from extender.model.constraints.taints import Toleration
@@ -252,17 +252,17 @@ class SlotSearch:
         if self._checks is None:
             return (yield from self._go_on(levels, None)) or self._failure()
         while True:
-            with self._checks.view.what_if() as tried:
+            with self._checks.view.trial() as trial:
                 for kind, (_, room) in zip(self._kinds, self._chosen, strict=False):
-                    tried.place(self._checks.as_released(self._examples[kind]), room.number)
+                    trial.place(self._checks.as_released(self._examples[kind]), room.number)
                 yield False  # so at least one step follows before the next pause, and the search makes progress
-                assignment = yield from self._go_on(levels, tried)
+                assignment = yield from self._go_on(levels, trial)
             if assignment is not None:
                 return assignment
             yield True
 
     def _go_on(
-        self, levels: list[Iterator[tuple[int, NodeRoom] | None]], tried: IndexTrial | None
+        self, levels: list[Iterator[tuple[int, NodeRoom] | None]], trial: Trial | None
     ) -> Trials[SlotAssignment | None]:
         """The result of the search, None where it pauses."""
         # `levels`: for each placed pod the iterator over its candidate nodes, and one more for the next pod. So it is the stack of a
@@ -273,14 +273,14 @@ class SlotSearch:
             if choice is _NO_MORE:  # dead end: the pod before gets its next node
                 levels.pop()
                 if self._chosen:
-                    self._remove_last(tried)
+                    self._remove_last(trial)
             elif choice is not None:
-                self._place(choice, tried)
+                self._place(choice, trial)
                 if len(self._chosen) == len(self._pods):
                     slots = [Slot(pod.uid, room.name) for pod, (_, room) in zip(self._pods, self._chosen, strict=True)]
                     return SlotAssignment(tuple(slots), len(slots))
                 levels.append(self._candidates(len(self._chosen)))
-            if (yield tried is None):
+            if (yield trial is None):
                 return None
         return self._failure()
 
@@ -332,19 +332,19 @@ class SlotSearch:
         """Whether the node holds the pod beside the pods of the group that are placed there."""
         return self._left.fits(self._pods[at], self._kinds[at], room)
 
-    def _place(self, choice: tuple[int, NodeRoom], tried: IndexTrial | None) -> None:
+    def _place(self, choice: tuple[int, NodeRoom], trial: Trial | None) -> None:
         pod, room = self._pods[len(self._chosen)], choice[1]
         self._left.count(pod, room.number, 1)
-        if tried is not None and self._checks is not None:
-            tried.place(self._checks.as_released(self._examples[self._kinds[len(self._chosen)]]), room.number)
+        if trial is not None and self._checks is not None:
+            trial.place(self._checks.as_released(self._examples[self._kinds[len(self._chosen)]]), room.number)
         self._chosen.append(choice)
         self._most = max(self._most, len(self._chosen))
 
-    def _remove_last(self, tried: IndexTrial | None) -> None:
+    def _remove_last(self, trial: Trial | None) -> None:
         _, room = self._chosen.pop()
         self._left.count(self._pods[len(self._chosen)], room.number, -1)
-        if tried is not None:
-            tried.remove_last()
+        if trial is not None:
+            trial.remove_last()
 
 
 # -- capacity of nodes ------------------------------------------------------------------------------------------------
