@@ -20,7 +20,7 @@ recorded, so its changes are real changes, and versions grow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Self
 
@@ -31,31 +31,37 @@ from extender.model.objects import Pod
 
 
 class Trial:
-    """The changes of one trial. They are undone when its block ends, before any other change of the index.
+    """The changes of one trial. They are undone when its block ends. Until then the index must not change.
+
+    A trial may begin inside the block of another one, and ends before it.
 
     ``changed``: the nodes on which a read group counts more or fewer pods now, each with the number of these changes.
     """
 
-    __slots__ = ("_placed", "_pods", "_read", "_signatures", "_taken", "_topology", "_versions", "changed")
+    __slots__ = ("_away", "_placed", "_pods", "_read", "_signatures", "_taken", "_topology", "_versions", "changed")
 
     def __init__(
         self,
         pods: Mapping[str, Pod],
         topology: Topology,
         counts: Counts,
+        away: set[str],
         read: AbstractSet[GroupView] | None = None,
     ) -> None:
-        """``pods``: the pods that the watch shows, by UID. ``read``: only these groups count pods that leave; None: all.
+        """The trial of an index.
 
-        The dry run of a preemption gives the groups that its rules read. It takes many pods, and a tenant may have a
-        thousand groups that count the pods of all others.
+        - ``pods``: the pods that the watch shows, by UID.
+        - ``away``: the UIDs of pods that this and all outer trials have taken.
+        - ``read``: only these groups no longer count a pod that is taken; None: all. The dry run of a preemption takes
+          many pods, and a tenant may have a thousand groups that count the pods of all others.
         """
         self._pods = pods
         self._topology = topology
         self._signatures = counts.signatures
+        self._away = away
         self._read = read
-        # Each pod that was taken, and whether a read group counted it.
-        self._taken: dict[str, tuple[Pod, bool]] = {}
+        # For each pod that was taken: its node, and the groups that no longer count it, with how often they did.
+        self._taken: dict[str, tuple[int, Sequence[tuple[CountGroup, int]]]] = {}
         self._placed: list[tuple[Pod, int]] = []
         self._versions: dict[CountGroup, int] = {}
         self.changed: dict[int, int] = {}
@@ -68,22 +74,35 @@ class Trial:
         """Restores every count and version."""
         while self._placed:
             self.remove_last()
-        # A copy, because `put_back` removes entries.
-        for pod, _is_counted in list(self._taken.values()):
-            self.put_back(pod)
+        for node, groups in self._taken.values():
+            for group, times in groups:
+                group.add(node, times)
+        self._away.difference_update(self._taken)
         for group, version in self._versions.items():
             group.version = version
 
     def take(self, pod: Pod) -> None:
         """The pod, which is on a node, no longer counts. Compile constraints before: a group that is made later counts it.
 
-        O(groups that count it), or O(read groups) if they are fewer.
+        O(groups that count it), or O(read groups) if they are fewer. To take it from the table of signatures too, as
+        a deletion does, would cost all groups.
         """
-        if pod.uid not in self._taken:
-            is_counted = self._count(pod, -1)
-            self._taken[pod.uid] = pod, is_counted
-            if is_counted:
-                self._record(self._topology.number(pod.node), 1)
+        counts_of_signature = self._signatures.find(pod.signature, terminating=pod.terminating)
+        if pod.uid in self._away or counts_of_signature is None:
+            return
+        node, groups = self._topology.number(pod.node), counts_of_signature.groups
+        read = groups if self._read is None else groups.keys() & self._read
+        # Kept, because a group that is made inside counts the pod already, and must not count it once more afterwards.
+        taken = [(group, groups[group]) for group in read]
+        self._away.add(pod.uid)
+        self._taken[pod.uid] = node, taken
+        versions = self._versions
+        for group, times in taken:
+            # Only the first version counts: it is the version before the trial.
+            versions.setdefault(group, group.version)
+            group.add(node, -times)
+        if taken:
+            self._record(node, 1)
 
     def take_bound(self, pods: Iterable[Pod]) -> None:
         """Takes the pods that the watch shows on a node."""
@@ -93,20 +112,23 @@ class Trial:
                 self.take(shown)
 
     def put_back(self, pod: Pod) -> None:
-        """A pod that was taken counts again."""
-        taken = self._taken.pop(pod.uid, None)
-        if taken is not None:
-            self._count(pod, 1)
-            if taken[1]:
-                self._record(self._topology.number(pod.node), -1)
+        """A pod that this trial has taken counts again."""
+        if pod.uid not in self._taken:
+            return
+        self._away.remove(pod.uid)
+        node, groups = self._taken.pop(pod.uid)
+        for group, times in groups:
+            group.add(node, times)
+        if groups:
+            self._record(node, -1)
 
     def place(self, pod: Pod, node: int) -> None:
         """A pod without a node counts on this one.
 
         Compile constraints afterwards, because the pod's terms may be new.
         """
-        counts_of_signature = self._signatures.find(pod.signature, terminating=pod.terminating)
-        for group in counts_of_signature.groups if counts_of_signature is not None else ():
+        # A new signature joins its groups first, so that their versions are restored too.
+        for group in self._signatures.find_or_add(pod.signature, terminating=pod.terminating).groups:
             self._versions.setdefault(group, group.version)
         self._signatures.put(pod.signature, pod.terminating, node, 1)
         self._placed.append((pod, node))
@@ -117,19 +139,6 @@ class Trial:
         pod, node = self._placed.pop()
         self._signatures.put(pod.signature, pod.terminating, node, -1)
         self._record(node, -1)
-
-    def _count(self, pod: Pod, sign: int) -> bool:
-        counts_of_signature = self._signatures.find(pod.signature, terminating=pod.terminating)
-        if counts_of_signature is None:
-            return False
-        number, groups = self._topology.number(pod.node), counts_of_signature.groups
-        changed = groups if self._read is None else groups.keys() & self._read
-        for group in changed:
-            times = groups[group]
-            # Only the first version counts: it is the version before the trial.
-            self._versions.setdefault(group, group.version)
-            group.add(number, sign * times)
-        return bool(changed)
 
     def _record(self, node: int, changes: int) -> None:
         total = self.changed.get(node, 0) + changes

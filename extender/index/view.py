@@ -113,7 +113,7 @@ class ClusterView:
         self.groups_that_count = index.counts.groups_that_count
         self.terms_selecting, self.placed = index.counts.terms_selecting, index.counts.placed
         self.budget_changes = index.namespace_budgets.changes
-        self.trial = partial(Trial, index.pods, index.topology, index.counts)
+        self.trial = partial(Trial, index.pods, index.topology, index.counts, set[str]())
         # Claims on nodes
         assumed = index.assumed
         self.is_undetermined, self.is_score_undetermined = assumed.is_undetermined, assumed.is_score_undetermined

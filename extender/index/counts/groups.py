@@ -258,6 +258,10 @@ class SignatureTable:
         """The counts of a signature; None if no such pod is placed."""
         return self._all.get((signature, terminating))
 
+    def find_or_add(self, signature: PodSignature, *, terminating: bool) -> SignatureCounts:
+        """The counts of a signature. New ones stay only if a pod is counted or they are pinned, which is up to the caller."""
+        return self._all.get((signature, terminating)) or self._add(signature, terminating=terminating)
+
     def put(self, signature: PodSignature, terminating: bool, node: int, pods: int) -> None:  # noqa: FBT001 (hot path)
         """Counts so many more (or fewer) pods of a signature on a node, in every group that counts them. O(groups)."""
         counts_of_signature = self._all.get((signature, terminating))
@@ -306,13 +310,13 @@ class SignatureTable:
         Its pods come and go one at a time: assumed, then bound with one more label. Without the pin its groups would be
         looked up each time.
         """
-        counts_of_signature = self._all.get((signature, False)) or self._add(signature, terminating=False)
+        counts_of_signature = self.find_or_add(signature, terminating=False)
         counts_of_signature.pins += pins
         self._remove_unused(counts_of_signature)
 
     def expect(self, signature: PodSignature, pods: int) -> None:
         """Counts so many more (or fewer) undetermined pods of a signature. O(groups)."""
-        counts_of_signature = self._all.get((signature, False)) or self._add(signature, terminating=False)
+        counts_of_signature = self.find_or_add(signature, terminating=False)
         counts_of_signature.undetermined += pods
         for group, times in counts_of_signature.groups.items():
             group.undetermined += pods * times
