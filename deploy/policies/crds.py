@@ -212,8 +212,8 @@ _DOMAIN_USE: Final = Record(
     (
         Field("name", Text(longest=LONGEST_LABEL), is_required=True),
         Field("values", Many(Text(longest=LONGEST_LABEL), MOST_VALUES), "The values of the first topology key."),
-        Field("quota", AMOUNTS, "What pods of this policy may have here."),
-        Field("used", AMOUNTS, "What they have here, those that terminate too.", is_required=True),
+        Field("quota", AMOUNTS, "What pods of this policy may use here."),
+        Field("used", AMOUNTS, "What they use here. Terminating pods count.", is_required=True),
         Field("mayGrow", Flag()),
     )
 )
@@ -359,7 +359,7 @@ def placement_crd() -> Schema:
     return _crd(PLACEMENT_KIND, "groupplacements", "gpl", "Namespaced", columns, about, *parts)
 
 
-# -- topology domains: the domains that a topology key has, and those that an operator excludes
+# -- topology domains: the domains that a topology key has, and the domains that an operator excludes
 
 _MOST_OF_KEY: Final = 256
 _DOMAIN: Final = replace(LABEL_VALUE, may_be_empty=False)

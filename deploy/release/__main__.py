@@ -1,6 +1,6 @@
 """`python -m deploy.release`: everything that a release consists of, in a folder; `make release` calls it.
 
-Equal sources and an equal base give equal bytes: the time of everything is that of the last commit, or `SOURCE_DATE_EPOCH`.
+Equal sources and an equal base give equal bytes: all files have the time of the last commit, or `SOURCE_DATE_EPOCH`.
 """
 
 from __future__ import annotations

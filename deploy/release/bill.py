@@ -72,7 +72,7 @@ def bill_of_image(contents: Contents, digest: str, time: int) -> str:
 
 
 def _needs(contents: Contents, parts: Mapping[str, Component]) -> Iterator[tuple[str, str]]:
-    """Which distribution needs which, of those that are installed."""
+    """Which installed distribution needs which other installed distribution."""
     environment = {
         "python_full_version": contents.interpreter,
         "python_version": ".".join(contents.interpreter.split(".")[:2]),

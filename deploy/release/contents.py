@@ -1,4 +1,4 @@
-"""What is installed in an image, read from its OCI archive without running it: Python packages, and those of dpkg."""
+"""Installed packages of an image, read from its OCI archive without running it: Python packages and Debian packages."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def version() -> str:
 
 
 def epoch() -> int:
-    """The time of everything that is made, in seconds since 1970: `SOURCE_DATE_EPOCH`, else that of the last commit."""
+    """The time of all files that are made, in seconds since 1970: `SOURCE_DATE_EPOCH`, else the time of the last commit."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given:
         return int(given)

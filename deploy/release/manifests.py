@@ -35,7 +35,7 @@ def write_manifests(folder: Path, name: str = NAME, digest: str = "") -> None:
 
 
 def _with_image(overlay: Path, folder: Path, name: str, digest: str) -> Path:
-    """A kustomization of an overlay with another image; without a digest the tag is that of the overlay."""
+    """A kustomization of an overlay with another image. Without a digest the image keeps the tag of the overlay."""
     image = {"name": NAME, "newName": name, **({"digest": digest} if digest else {})}
     document = {"resources": [os.path.relpath(overlay, folder.resolve())], "images": [image]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(document), "utf-8")

@@ -355,7 +355,7 @@ async def _quotas(session: Session) -> Sequence[PodQuota] | None:
 
 
 async def _lease(session: Session, settings: LeaderElectionSettings, namespace: str) -> Lease | None:
-    """The Lease of the replicas; one that does not exist has no holder. None where it is not known, or may not be read."""
+    """The Lease of the replicas. A Lease that does not exist has no holder. None if it is not known, or may not be read."""
     namespace = settings.lease_namespace or namespace
     if not settings.enabled or not namespace:
         return None

@@ -4,7 +4,7 @@ kubectl runs `kubectl-placement`, and `kubectl_complete-placement` for completio
 This module gives them kubectl's cluster, and connects them to the service by `kubectl port-forward` to a pod. The API server's
 proxy cannot be used:
 
-1. It shows no client certificate, and its address is not loopback, which alone may ask without a certificate.
+1. It shows no client certificate, and without a certificate only requests from loopback are answered.
 2. It passes on a Host that the service does not know.
 3. A NetworkPolicy may keep it out.
 

@@ -274,7 +274,7 @@ _FAILURES: Final = {
 
 def _watches(facts: Facts) -> Iterator[Finding]:
     for sample in facts.series("extender_cache_lag_seconds"):
-        # Of a kind that is not listed the readiness check says why.
+        # If a kind is not listed, the readiness check says why.
         if sample.value > _SILENT_WATCH_SECONDS and not (facts.readiness or {}).get(sample.labels["resource"]):
             resource, lag = sample.labels["resource"], ago(sample.value)
             problem = f"the watch of {resource} has had no event for {lag}; a bookmark comes every minute"
@@ -287,7 +287,7 @@ def _watches(facts: Facts) -> Iterator[Finding]:
 
 
 def _writes(facts: Facts) -> Iterator[Finding]:
-    """Writes that the API server forbids and that did not succeed after that."""
+    """Calls that the API server has forbidden, and that have not succeeded since."""
     name = "extender_last_api_write_timestamp_seconds"
     for sample in facts.series(name):
         call, result = sample.labels["call"], sample.labels["result"]

@@ -130,7 +130,7 @@ def part(table: dict[str, Pod], start: int, size: int) -> Iterable[str]:
 
 
 class _Budget:
-    """Checks that a namespace's use equals what its signatures need together, and that these have pods.
+    """Checks that a namespace's use equals the sum of its signatures, and that each of these signatures has pods.
 
     O(their constraints).
 

@@ -379,7 +379,7 @@ class DomainTable(DomainsView):
     def _apply_exclusions(self) -> bool:
         """Begins and ends exclusions of operators; returns whether any did.
 
-        Of two objects with a domain the later end counts.
+        If two objects exclude one domain, the later end counts.
         """
         exclusions: dict[str, dict[str, DomainExclusion]] = {}
         for obj in self.used():

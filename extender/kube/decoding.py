@@ -102,7 +102,7 @@ class Slice(Generic[T]):
     changes: list[tuple[T, bool]]
     # Keys of objects that cannot be read.
     unreadable: set[str] = field(default_factory=set)
-    # Of the last event or bookmark; empty without one.
+    # The version of the last event or bookmark; empty without one.
     version: str = ""
     # Index of the first line that was not decoded, and what must happen to that line first: prepared if it is large,
     # simplified if the decoder rejected it.

@@ -229,7 +229,7 @@ class BrowseService:
         return await self._run(topology_page(asked, self._index.view))
 
     async def pending(self, asked: PageOf) -> PendingPage:
-        """The pods without a node, without what was answered about them."""
+        """The pods without a node. The answers of filter about them are not added here."""
         return await self._run(pending_page(asked, self._index.view, self._index.assumed.held, self._unasked))
 
     async def workloads(self, asked: PageOf) -> WorkloadPage:

@@ -1,4 +1,4 @@
-"""Shares work and writes between namespaces: the one that used least is first."""
+"""Shares work and writes between namespaces: the namespace that used least is first."""
 
 from __future__ import annotations
 

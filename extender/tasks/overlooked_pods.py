@@ -73,7 +73,7 @@ class OverlookedPods:
         self._next = inf  # the earliest time at which a pod that a review has passed over may be requeued
 
     def note_refused(self) -> None:
-        """Call when preempt gets no decision: which pod it was about is not known. O(1)."""
+        """Call when a preempt request gets no decision. All pods are reviewed, because the request was not read. O(1)."""
         self._refused.set()
 
     async def run(self) -> None:

@@ -116,7 +116,7 @@ class PolicyStatus:
                 del kept[next(iter(kept))]
 
     def note_injected(self, signature: PodSignature, policies: Collection[PolicyKey]) -> None:
-        """Records what the annotation of a new pod says: these policies were injected. Only policies that select the pod count.
+        """Records the policies that the annotation of a new pod names as injected. Only policies that select the pod count.
 
         O(policies).
         """
@@ -187,7 +187,7 @@ class PolicyStatus:
             self._begun = self._clock.now()
 
     def _subject(self, signature: PodSignature) -> Subject | None:
-        """What policies are asked about a pod; None where it is exempt from all of them."""
+        """The values of a pod by which policies select it; None if the pod is exempt from all policies."""
         if self._exempt.covers(signature.namespace, signature.labels):
             return None
         return signature.subject(self._namespaces.labels(signature.namespace))

@@ -45,7 +45,7 @@ _LEVEL: Final = 1  # the names of nodes repeat in every question, so even the fa
 
 
 class RecordingFile:
-    """Appends to ``path``; keeps what was there before, and what `rotate` ends, as ``path`` with ``.1``.
+    """Appends to ``path``. An earlier file, and a file that `rotate` ends, is kept as ``path`` with ``.1``.
 
     ``size``: the bytes of the file. After an error the file is cut to its last complete write.
     """
@@ -178,7 +178,7 @@ class Recorder:
         return self._settings.recorder.max_bytes // 2
 
     def results(self) -> dict[str, int]:
-        """The records by what became of them, for metrics."""
+        """The number of records by result, for metrics."""
         return {"written": self.written, "dropped": self.dropped}
 
     def record_filter(self, args: ExtenderArgs, seed: int, avoid: str, decision: FilterDecision) -> None:

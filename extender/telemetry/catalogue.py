@@ -201,9 +201,9 @@ CONSTRAINT_FIELDS: Final = counter(
 )
 SHADOW_DECISIONS: Final = counter(
     "extender_shadow_decisions_total{source, result}",
-    "Decisions of kube-scheduler's own plugins beside those of offload (shadow: true), by what shows them (request, condition) and "
-    "result: agreed, assumed or late (an assumed pod or a late watch explains it), differed, unproven (only a request says that it "
-    "differs); not compared: unconfirmed (no outcome was seen), unconstrained, skipped.",
+    "Decisions of kube-scheduler's own plugins that were compared with offload (shadow: true), by source (request, condition) and "
+    "result: agreed, assumed or late (an assumed pod or a late watch explains the difference), differed, unproven (only a request shows "
+    "the difference); not compared: unconfirmed (no outcome was seen), unconstrained, skipped.",
 )
 SHADOW_RULES: Final = counter(
     "extender_shadow_rule_decisions_total{rule, result}",

@@ -41,7 +41,7 @@ class Distribution:
 
     @property
     def total(self) -> float:
-        """Of all values."""
+        """The sum of all values."""
         return self._sum
 
     def cumulative(self) -> Iterator[tuple[float, int]]:

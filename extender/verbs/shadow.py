@@ -162,8 +162,7 @@ def rejected_before(pod: Pod, names: Collection[str], changes: Iterable[PodChang
     with view.trial() as trial:
         for change in changes:
             changed = change.new or change.old
-            # Of several changes of a pod only the last one is undone: later in the list are older states of the same
-            # pod.
+            # If a pod has several changes, only its last one is undone: later elements of the list are older states of the pod.
             if changed is None or changed.uid in done or changed.uid == pod.uid:
                 continue
             done.add(changed.uid)

@@ -213,7 +213,7 @@ class KubeSchedulerConfiguration(Section, frozen=True):
 
     @property
     def all_profiles(self) -> tuple[Profile, ...]:
-        """The profiles; without any, the one that kube-scheduler then has."""
+        """The profiles; if the list is empty, kube-scheduler's default profile."""
         return self.profiles or (Profile(),)
 
 

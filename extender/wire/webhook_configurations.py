@@ -40,8 +40,8 @@ _BUILT_IN: Final = (
 )
 
 
-# The annotation with what was required when the configuration was last written. What is missing of it now, an
-# administrator has removed.
+# The annotation with the required form when the configuration was last written. If the configuration lacks a part of that form now,
+# an administrator has removed the part.
 REQUIRED_ANNOTATION: Final = "placement.extender.dev/required"
 _SELECTORS: Final = ("namespaceSelector", "objectSelector")
 
@@ -165,7 +165,7 @@ def required_annotation(wanted: Sequence[JsonObject]) -> str:
 def narrowed(wanted: Sequence[JsonObject], present_webhooks: object, annotation: object) -> list[JsonObject]:
     """The mutating webhook as the settings require it, without the calls and objects that an administrator has taken out.
 
-    ``annotation``: what was required when the configuration was last written; without it, what deploy/policies has. It
+    ``annotation``: the required form when the configuration was last written; without it, the form of deploy/policies. It
     tells a change by hand from a change of the settings. Examples, where pods are to be reviewed at CREATE and UPDATE:
 
     - The annotation has both operations, the configuration CREATE alone: an administrator has removed UPDATE. It stays

@@ -37,8 +37,9 @@ def of_runbook() -> list[str]:
 
 
 def in_sources() -> set[str]:
-    """Those in the code of doctor, whether a finding that is made here has them or not."""
-    files = [*(ROOT / "extender" / "doctor").glob("*.py"), ROOT / "extender" / "cli" / "doctor.py"]
+    """The commands in the code of doctor, also commands of findings that are not made here."""
+    extender = ROOT / "extender"
+    files = [*extender.glob("doctor/*.py"), *extender.glob("features/*/report.py"), extender / "cli" / "doctor.py"]
     return {command for file in files for command in _commands(file.read_text("utf-8"))}
 
 

@@ -218,7 +218,7 @@ async def test_the_extenders_account_may_create_no_other_secret(found: Policed) 
                     "kind"
                 ] != "Status":
                     await asyncio.sleep(0.1)  # the admission policy is not in effect yet
-            assert "of Secrets the extender writes placement-extender-webhook of type Opaque only" in answer["message"]
+            assert "the extender writes only the Secret placement-extender-webhook, of type Opaque" in answer["message"]
 
 
 async def test_pods_pass_unchanged_when_no_replica_answers(cluster: Cluster) -> None:

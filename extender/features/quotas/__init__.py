@@ -7,6 +7,6 @@ others away. The section `quota` of the settings enables it. From the JSON to th
 - `table` keeps what placed pods use of each quota, from the events of the index. `settings` is the section.
 - `rule` rejects a pod that is over a limit, or that reaches further than the settings allow.
 - `crossing` measures affinity across namespaces for two metrics, also while quotas are disabled.
-- `report` finds what is wrong with quotas, for `extender quota report` and `extender doctor`. `native` writes limits as objects of
+- `report` finds faults of quotas, for `extender quota report` and `extender doctor`. `native` writes limits as objects of
   the API server, for `extender quota generate`. `cli` has both commands.
 """

@@ -71,7 +71,7 @@ class Needs(NamedTuple):
 class NamespaceUse:
     """What the signatures of one namespace use. ``held`` signatures count, ``waiting`` ones did not fit.
 
-    ``crossing``: the ``held`` ones that a quota for affinity across namespaces would concern.
+    ``crossing``: the ``held`` signatures that a quota for affinity across namespaces would concern.
 
     Signatures with the same constraints count once, because the pods of a StatefulSet differ in their labels.
     """

@@ -190,7 +190,7 @@ class Asked(Value, frozen=True):
     """Whether a scheduler looks at a pod, judged by the requests to this replica ``since`` it answers (RFC 3339).
 
     - ``scheduler``: the schedulerName of the pod
-    - ``last``: time of the last request about the pod, and ``answer``: what was answered; both empty where none is kept
+    - ``last``: time of the last request for the pod, and ``answer``: the answer to it; both are empty if no request is kept
     - ``is_unasked``: other schedulers send requests, and no scheduler of this name does
     - ``text``: all of this in a sentence
     """

@@ -135,7 +135,7 @@ class Spent(Value, frozen=True):
 class WhatIfAnswer(Value, frozen=True):
     """Where pods would go, in the order in which they were placed. ``budget`` is the cost of the answer.
 
-    ``notes``: in what the given objects differ from objects of a cluster, and what happened to the old pods of a
+    ``notes``: differences between the given objects and objects of a cluster, and what happened to the old pods of a
     workload.
     """
 

@@ -49,8 +49,8 @@ _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"\r\ncontent-length:"
 _CODING: Final = b"\r\ntransfer-encoding:"
 _MOST_DIGITS: Final = 18
-_LONGEST_HEAD: Final = 2**16  # bytes; of a line the framework takes 8 KiB, and 128 of them
-_MOST_HELD: Final = 2**16  # bytes that came after a request which is not answered yet
+_LONGEST_HEAD: Final = 2**16  # bytes; the framework takes 128 lines of 8 KiB
+_MOST_HELD: Final = 2**16  # bytes that arrive after a request, before it is answered
 
 
 class JSONAnswer:
@@ -105,9 +105,9 @@ class ServerConnection(web.RequestHandler):
         self._connections = connections
         self._time = loop.time
         self._asked = 0.0  # when the request that is answered now had come whole
-        self._begun = b""  # what has come of a head
+        self._begun = b""  # the first part of a head
         self._left = 0  # bytes of the body that are to come
-        self._held = bytearray()  # what has come after the request that is answered now
+        self._held = bytearray()  # bytes after the request that is answered now
         self._is_answered = False
         self._is_last = False  # nothing is read after this request
         self._is_paused = False

@@ -121,7 +121,7 @@ def _toleration_key(toleration: JsonObject) -> tuple[str, ...]:
 
 
 def _check_gates(problems: Problems, old: list[JsonObject], new: list[JsonObject]) -> None:
-    """Gates are removed only. Of a name that is new twice the last element is reported."""
+    """Gates can only be removed. If a new name stands twice, the last element is reported."""
     # A dictionary, so the last of two equal names gives the number.
     added = {gate.get("name") or "": number for number, gate in enumerate(new)}
     for gate in old:
@@ -150,7 +150,7 @@ def _take_over(before: dict[str, Any], after: dict[str, Any], name: str) -> None
 
 
 def _check_narrowing(problems: Problems, before: dict[str, Any], after: dict[str, Any]) -> None:
-    """What a gated pod may change besides; what was checked here is taken over as well."""
+    """The fields that may change only in a gated pod. A checked field gets its old value in ``after``, so it counts as equal later."""
     check_node_selector(problems, before.get("nodeSelector") or {}, after.get("nodeSelector") or {})
     _take_over(before, after, "nodeSelector")
     old, new = before.get("affinity"), after.get("affinity")

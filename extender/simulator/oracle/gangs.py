@@ -419,7 +419,7 @@ class _Judge:
             self._add(gang, f"with it the namespace has room reserved for {excess}")
 
     def _judge_quota(self, gang: _Gang) -> None:
-        """Judges what the pods of a policy have of a domain when a pod has lost the gate."""
+        """Judges how much of a domain's quota the pods of a policy use, when a pod has lost its gate."""
         rules, domain = gang.rules, gang.domain
         quota = dict(rules.quotas.get(domain, {}))
         quota["pods"] = min(quota.get("pods", rules.most), rules.most)

@@ -192,7 +192,7 @@ class _Judge:
 
 
 def _number(quota: JsonObject) -> int | None:
-    """The number of pods that a quota with the scope limits; None without the scope. Raises ValueError for what is not judged."""
+    """The limit of a quota with the scope on pods; None without the scope. Raises ValueError for a quota that the oracle cannot judge."""
     spec = quota["spec"]
     scopes = [*(spec.get("scopes") or [])]
     scopes += [

@@ -70,8 +70,8 @@ class DecisionLines:
 
     1. The highest priority is first; among equals the group whose last try is longest ago.
     2. Each namespace has a line of its own, so the priority of a group takes no turn from other namespaces.
-    3. A try reads all nodes: 20 ms for 5,000. A tenant may create ten thousand groups that no domain can hold. So a group that
-       found no room goes behind its equals, and is not tried again before room has changed.
+    3. A try reads all nodes: 20 ms for 5,000. A tenant may create ten thousand groups that no domain can hold. So a group without
+       room goes behind groups of the same priority, and is tried again only after room has changed.
     4. All tries together take at most a tenth of the time.
 
     ``version`` grows with every change that frees room. All methods are O(priorities of the namespace).

@@ -158,7 +158,7 @@ class OwnCertificates:
 
 
 def _decoded(secret: JsonObject) -> dict[str, bytes]:
-    """The data of a Secret; what is no base64 counts as absent."""
+    """The data of a Secret. A value that is not base64 counts as absent."""
     decoded: dict[str, bytes] = {}
     data = secret.get("data")
     for name, value in data.items() if isinstance(data, dict) else ():
@@ -296,8 +296,7 @@ class WebhookConfigurations:
             return
         present, required = obj.get("webhooks"), self._wanted[which](bundle)
         metadata: JsonObject = obj.get("metadata") or {}
-        # From the full requirement, so before it is narrowed: the next round compares with what was required, not with
-        # what is left of it.
+        # The annotation records the full requirement, before it is narrowed: the next round compares with the full one.
         noted = metadata | self._annotated(which, metadata, required)
         if which == MUTATING:
             before = (metadata.get("annotations") or {}).get(REQUIRED_ANNOTATION)

@@ -273,7 +273,7 @@ _OUTCOMES: Final = ("done", "invalid", "abandoned", "busy", "too_expensive", "un
 class WhatIfService:
     """What-ifs about one index. Call `stop` before the loop ends.
 
-    ``outcomes`` counts requests by what became of them, ``seconds`` the time of their children.
+    ``outcomes`` counts requests by result, ``seconds`` the time of their child processes.
     """
 
     def __init__(self, index: ClusterIndex, settings: Settings, clock: Clock, pause: float = PAUSE_SECONDS) -> None:
@@ -368,7 +368,7 @@ def _cancel(task: asyncio.Task[bytes]) -> None:
 
 
 def _encoded(body: bytes, index: ClusterIndex, settings: Settings, meter: Meter) -> Steps[bytes]:
-    """In the child: the answer with what it took."""
+    """In the child: the answer with its cost."""
     index.journal.note = None  # what happens here is not recorded
     answer = yield from answer_body(body, index, settings)
     return msgspec.json.encode(msgspec.structs.replace(answer, budget=meter.spent()))

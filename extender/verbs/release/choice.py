@@ -282,7 +282,7 @@ class _Choice:
     def _holding_all(self, key: str, rooms: Rooms) -> Rooms:
         """The nodes of a key's domains, without domains that have too little room for all pods. O(nodes).
 
-        Used for finer keys only. Of the coarsest key every domain is tried, because rejected ones are named in the proposal.
+        Used for finer keys only. For the coarsest key every domain is tried, because the proposal names the rejected domains.
         """
         common: set[str] | None = None
         for kind, kind_rooms in rooms.items():
@@ -308,7 +308,7 @@ class _Choice:
         return None if node is None else node.labels.get(key)
 
     def _ordered(self, key: str, rooms: Rooms, *, is_first: bool) -> Trials[list[tuple[Level, Rooms]]]:
-        """The domains of a key in the order of the strategy. Of the first key only the policy's domains, if it lists any. O(nodes)."""
+        """The domains of a key in the order of the strategy. If the policy lists domains, the first key has only these. O(nodes)."""
         release = self._rest.release
         listed = [release.level_of(domain) for domain in release.domains] if is_first else []
         level_of = {value: level for level in listed for value in level.admitted}

@@ -69,7 +69,7 @@ def _summed_bytes(
 
 
 def _held(amounts: Amounts) -> int:
-    # Of a `Resized` only the first three fields are bytes.
+    # The first three fields of a `Resized` are bytes, the others are not.
     return held_by(len(amounts) if isinstance(amounts, bytes) else sum(map(len, amounts[:3])))
 
 

@@ -1,7 +1,7 @@
 """The fields of core/v1 that a policy has as a pod does: selectors, affinity, tolerations, spread constraints, gates.
 
-The rules repeat what the API server checks in a pod (`pkg/apis/core/validation`), so that a policy that it accepts cannot
-produce a pod that it refuses. The webhook checks them with `field_errors.py`, as it does where they stand in a pod.
+The rules repeat the API server's checks of a pod (`pkg/apis/core/validation`), because an accepted policy must not produce a pod
+that the API server refuses. The webhook checks these fields with `field_errors.py`, in a policy as in a pod.
 """
 
 from __future__ import annotations
@@ -177,13 +177,13 @@ _POD_TERM: Final = Record(
 )
 _WEIGHTED_POD_TERM: Final = Record((_WEIGHT, Field("podAffinityTerm", _POD_TERM, is_required=True)))
 _POD_AFFINITY: Final = Record((Field(REQUIRED, Many(_POD_TERM, 16)), Field(PREFERRED, Many(_WEIGHTED_POD_TERM, 16))))
-_ADDED: Final = "As in a pod; terms are added to those of the pod."
+_ADDED: Final = "As in a pod. The terms are added to the terms of the pod."
 AFFINITY: Final = Record(
     (
         Field(
             "nodeAffinity",
             _NODE_AFFINITY,
-            "As in a pod. Required terms are combined with those of the pod: both must hold.",
+            "As in a pod. Required terms are combined with the required terms of the pod: both must hold.",
         ),
         Field("podAffinity", _POD_AFFINITY, _ADDED),
         Field("podAntiAffinity", _POD_AFFINITY, _ADDED),

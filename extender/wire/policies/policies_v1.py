@@ -84,7 +84,7 @@ def _unreadable(body: bytes) -> WireError:
 
 
 def read_policy(found: JsonObject, limits: ConstraintLimits = DEFAULT_LIMITS, *, kind: str = "") -> Policy:
-    """Builds a policy from parsed JSON, parts of which it keeps. Raises ``PolicyError``."""
+    """Builds a policy from parsed JSON. The policy keeps parts of the JSON. Raises ``PolicyError``."""
     kind = kind or str(found.get("kind") or "")
     errors = validate(found, limits, kind=kind)
     group = _group(found)

@@ -247,11 +247,11 @@ SPEC: Final = Record(
         Field("nodeSelector", LABELS, "Labels that the node must have.", check=check_labels),
         Field("nodeName", _CHECKED_NAME, "The node. The pod does not pass a scheduler then."),
         Field("affinity", AFFINITY, "As in a pod.", check=check_affinity),
-        Field("tolerations", Many(TOLERATION, 64), "Added to those of the pod.", check=check_tolerations),
+        Field("tolerations", Many(TOLERATION, 64), "Added to the pod's tolerations.", check=check_tolerations),
         Field(
             "topologySpreadConstraints",
             Many(SPREAD_CONSTRAINT, 16, keys=("topologyKey", "whenUnsatisfiable")),
-            "Added to those of the pod.",
+            "Added to the pod's constraints.",
             check=check_spread_constraints,
         ),
         Field(
@@ -266,7 +266,7 @@ SPEC: Final = Record(
             "One of these, by a hash of the owner's UID.",
         ),
         Field(
-            "schedulingGates", Many(GATE, 16, keys=("name",), is_limited=False), "Added to those of the pod (KEP-3521)."
+            "schedulingGates", Many(GATE, 16, keys=("name",), is_limited=False), "Added to the pod's gates (KEP-3521)."
         ),
         Field("priorityClassName", _CHECKED_NAME, "The priority class of the pod."),
     ),

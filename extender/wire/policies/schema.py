@@ -229,7 +229,7 @@ def choice(choices: type[StrEnum] | Iterable[str], *, has_default: bool = True) 
 
 
 def duration(holds: Callable[[float], bool], limits: str, default: str | None = None) -> Text:
-    """A duration such as 5m for whose seconds ``holds`` is true; ``limits`` says so. Without a default an empty one is as good as none."""
+    """A duration such as 5m. ``holds`` checks its seconds, and ``limits`` describes the check. Without a default "" counts as not set."""
 
     def check(found: Problems, text: str, path: str) -> None:
         try:
