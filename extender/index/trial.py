@@ -5,7 +5,7 @@
         trial.place(preemptor, node)
         ...
 
-1. A trial is synchronous, so no other code sees its counts. Work in steps undoes its trial before each pause
+1. A trial is synchronous, so no other code sees its counts. Work in steps suspends its trial for each pause
    (`Trials` in `verbs/slots/placing.py`).
 2. It restores counts and versions, so results that were cached before stay valid. Nothing that is computed inside may be
    cached by a version, because a later change gives the same version to other counts.
@@ -20,8 +20,9 @@ recorded, so its changes are real changes, and versions grow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from typing import Self
 
 from extender.index.counts.counts import Counts
@@ -80,6 +81,19 @@ class Trial:
         self._away.difference_update(self._taken)
         for group, version in self._versions.items():
             group.version = version
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Inside the block the index is as without the trial, and may change. Afterwards the placed pods count again.
+
+        For a trial that has only placed pods, because pods that it has taken might be gone. O(placed pods).
+        """
+        placed = self._placed.copy()
+        self.__exit__()
+        self._versions.clear()
+        yield
+        for pod, node in placed:
+            self.place(pod, node)
 
     def take(self, pod: Pod) -> None:
         """The pod, which is on a node, no longer counts. Compile constraints before: a group that is made later counts it.

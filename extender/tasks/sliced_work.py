@@ -157,8 +157,8 @@ _TRIAL_PAUSE_SECONDS: Final = 0.002
 
 async def in_slices(trials: Trials[T], clock: Clock) -> T:
     """The result of work that changes the counts for a trial. It is valid until the caller awaits anything else."""
-    # Other tasks may run only between trials: a request must not see the counts of a trial. So before a pause the trial is
-    # undone step by step, and after it applied again. The pause lets requests be answered, and costs the trial once more.
+    # Other tasks may run only while the trial is suspended: a request must not see its counts. The pause lets requests be
+    # answered, and costs the trial once more.
     begun = clock.now()
     try:
         while True:
@@ -167,7 +167,7 @@ async def in_slices(trials: Trials[T], clock: Clock) -> T:
                 while not is_clean:
                     is_clean = trials.send(True)
                 await clock.sleep(_TRIAL_PAUSE_SECONDS)
-                next(trials)  # applies the trial again, which was undone for the pause
+                next(trials)  # places the pods of the trial again, and does a step, so that each pause brings progress
                 begun = clock.now()
     except StopIteration as end:
         result: T = end.value

@@ -81,8 +81,12 @@ def test_pods_made_to_stand_count_as_if_they_stood(
     with held.view.trial() as trial:
         trial.place(contender("coming", app="web", **coming), held.view.known[node])
         inside = passing(held, asking)
+        with trial.suspended():
+            outside = passing(held, asking)
+            assert audit(held) == []
+        assert passing(held, asking) == inside
     assert inside == passing(cluster(*NODES, *pods, contender("coming", on=node, app="web", **coming)), asking)
-    assert passing(held, asking) == passing(cluster(*NODES, *pods), asking)
+    assert passing(held, asking) == outside == passing(cluster(*NODES, *pods), asking)
     assert audit(held) == []
 
 

@@ -204,7 +204,7 @@ class Scoring:
         O(nodes + pods log nodes) by resources alone, else O(kinds × nodes + pods × (terms + `_MOST_NODES`)) at worst.
         """
         # 1. One kind without constraints and preferences: by resources alone. 2. Without rules that count: live counts stay untouched.
-        # 3. With rules: on trial counts, which are taken off at each pause and put back after it.
+        # 3. With rules: in a trial, so that each pod counts for the next ones.
         examples = {self._kinds[pod.uid]: pod for pod in self._pods}
         is_counted = any(self._is_scored(pod) for pod in examples.values())
         if self._checks is None and len(examples) == 1 and not (is_counted or self._prefers(path)):
@@ -216,16 +216,9 @@ class Scoring:
         for kind, pod in examples.items():
             yield from self._add(kind, with_preferred(pod, path), rooms.get(kind, ()))
         if self._checks is None and not is_counted:
-            return (yield from self._place(None)) or ()
-        while True:
-            with self._view.trial() as trial:
-                for pod, room in zip(self._pods, self._chosen, strict=False):
-                    trial.place(self._as_released(pod), room.number)
-                yield False
-                slots = yield from self._place(trial)
-            if slots is not None:
-                return slots
-            yield True
+            return (yield from self._place(None))
+        with self._view.trial() as trial:
+            return (yield from self._place(trial))
 
     def _is_scored(self, pod: Pod) -> bool:
         """Whether a rule may score nodes for such a pod, by existing pods or by pods of the group. O(terms)."""
@@ -287,8 +280,8 @@ class Scoring:
         self._full[kind] = set(order.rooms.keys() - held)
         yield True
 
-    def _place(self, trial: Trial | None) -> Trials[Sequence[Slot] | None]:
-        """The slots. Empty where a pod finds no room, None where the search pauses."""
+    def _place(self, trial: Trial | None) -> Trials[Sequence[Slot]]:
+        """The slots. Empty where a pod finds no room."""
         while len(self._chosen) < len(self._pods):
             if not len(self._chosen) % _PODS_AN_ORDER:
                 for order in self._orders.values():
@@ -302,8 +295,9 @@ class Scoring:
             self._shares.count(pod, room.number, 1)
             if trial is not None:
                 trial.place(self._as_released(pod), room.number)
-            if (yield trial is None):
-                return None
+            if (yield trial is None) and trial is not None:
+                with trial.suspended():
+                    yield True
         return [Slot(pod.uid, room.name) for pod, room in zip(self._pods, self._chosen, strict=True)]
 
     def _sort(self, order: _Kinds) -> None:

@@ -117,7 +117,7 @@ Trials: TypeAlias = Generator[bool, bool | None, T]
 """Work in steps on trial counts. Each step yields whether the live counts are free of the trial.
 
 Protocol: after a step that yields False (pods of the trial are in the counts) the caller must not let other work run. To do so it
-sends True: the trial is taken back, and the next step yields True."""
+sends True: the trial is suspended, and the next step yields True."""
 
 
 def kinds_of(pods: Sequence[Pod], view: ClusterView) -> Trials[dict[str, Hashable]]:
@@ -244,30 +244,16 @@ class SlotSearch:
         self._most = 0
 
     def run(self) -> Trials[SlotAssignment]:
-        """Slots for all pods, or none. O(pods × nodes × clauses) without backtracking. A pause costs O(placed pods).
-
-        A pause takes the trial off the live counts and keeps the choices. After it the placed pods are put back.
-        """
-        levels: list[Iterator[tuple[int, NodeRoom] | None]] = []
+        """Slots for all pods, or none. O(pods × nodes × clauses) without backtracking. A pause costs O(placed pods)."""
         if self._checks is None:
-            return (yield from self._go_on(levels, None)) or self._failure()
-        while True:
-            with self._checks.view.trial() as trial:
-                for kind, (_, room) in zip(self._kinds, self._chosen, strict=False):
-                    trial.place(self._checks.as_released(self._examples[kind]), room.number)
-                yield False  # so at least one step follows before the next pause, and the search makes progress
-                assignment = yield from self._go_on(levels, trial)
-            if assignment is not None:
-                return assignment
-            yield True
+            return (yield from self._search(None))
+        with self._checks.view.trial() as trial:
+            return (yield from self._search(trial))
 
-    def _go_on(
-        self, levels: list[Iterator[tuple[int, NodeRoom] | None]], trial: Trial | None
-    ) -> Trials[SlotAssignment | None]:
-        """The result of the search, None where it pauses."""
-        # `levels`: for each placed pod the iterator over its candidate nodes, and one more for the next pod. So it is the stack of a
-        # recursion that can pause.
-        levels += [] if levels else [self._candidates(0)]
+    def _search(self, trial: Trial | None) -> Trials[SlotAssignment]:
+        # For each placed pod the iterator over its candidate nodes, and one more for the next pod. So it is the stack of a recursion
+        # that can pause.
+        levels = [self._candidates(0)]
         while levels:
             choice = next(levels[-1], _NO_MORE)
             if choice is _NO_MORE:  # dead end: the pod before gets its next node
@@ -280,11 +266,9 @@ class SlotSearch:
                     slots = [Slot(pod.uid, room.name) for pod, (_, room) in zip(self._pods, self._chosen, strict=True)]
                     return SlotAssignment(tuple(slots), len(slots))
                 levels.append(self._candidates(len(self._chosen)))
-            if (yield trial is None):
-                return None
-        return self._failure()
-
-    def _failure(self) -> SlotAssignment:
+            if (yield trial is None) and trial is not None:
+                with trial.suspended():
+                    yield True
         return SlotAssignment((), self._most, most_frequent(self._reasons))
 
     def _hardest_first(self, pod: Pod, rooms: Sequence[NodeRoom]) -> tuple[bool, int, int]:
