@@ -14,7 +14,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.bounded import MOST_DELETED, DeletedPods
 from extender.model.objects import ON_ITS_WAY, Object, Pod
 from extender.rules.interpod_affinity import own_terms
-from tests.builders import index_of, matching, namespace, node, pod, pod_json, read_pod, term
+from tests.builders import index_of, matching, namespace, node, pod, pod_json, read_pod, term, weighted
 from tests.contenders import cluster, contender, names, stage
 from tests.index.counting import Assume, Counts, Gone, Review, Step, apart, apply, compiled_of, near
 
@@ -109,6 +109,19 @@ def test_a_request_need_not_wait_for_a_pod_in_doubt() -> None:
     index.assumed.changes.subscribe(lambda _: notified.append(index.assumed.several))
     apply(index, Review(5.0))
     assert notified == [0]
+
+
+def test_a_pod_that_did_not_count_for_a_moment_hides_no_later_one() -> None:
+    """A score waits for pods that were answered since then: they are looked up from the newest on."""
+    index = zoned(WEB, later := pod("later", app="web"))
+    for number, each in enumerate((WEB, later)):
+        index.assume(each, ("n1", "n2"), float(number))
+    before = list(index.assumed.held.items())
+    with index.assumed.apart(WEB.uid):
+        pass
+    assert list(index.assumed.held.items()) == before
+    prefers = compiled_of(index, pod_json("prefers", prefers=[weighted(1, term("zone", app="web"))]))
+    assert index.view.is_score_undetermined(prefers, 0.5)
 
 
 def test_a_namespace_that_is_no_longer_selected_leaves_no_pod_undetermined() -> None:

@@ -159,8 +159,9 @@ class AssumedPods:
 
     @contextmanager
     def apart(self, uid: str) -> Iterator[None]:
-        """Inside the block an assumption does not count. O(groups that count the pod)."""
+        """Inside the block an assumption does not count. O(groups that count the pod + pods that were assumed later)."""
         assumed, is_failed, later = self.held[uid], uid in self._failed, self._later.get(uid)
+        newer = list(takewhile(lambda other: other != uid, reversed(self.held)))
         if self._journal.note is not None:  # decisions inside the block are recorded
             self._journal.note(AssumptionEnd(uid))
         self._end(uid)
@@ -169,8 +170,12 @@ class AssumedPods:
         try:
             yield
         finally:
-            # Begins with its old time, so that neither expiry nor doubt is delayed.
+            # Begins with its old time, so that neither expiry nor doubt is delayed, and at its old place: `held` is in the
+            # order of these times.
             self._begin(assumed)
+            for other in reversed(newer):
+                if other in self.held:
+                    self.held[other] = self.held.pop(other)
             if is_failed:
                 self._failed.add(uid)
             if later is not None:
