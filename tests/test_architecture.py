@@ -314,15 +314,30 @@ def test_tests_have_one_virtual_clock() -> None:
     assert clocks == {"tests/fakes.py: FakeClock", "tests/soak/virtual_time.py: LoopClock"}
 
 
+WAITS = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
+
+
 def test_nothing_below_telemetry_awaits() -> None:
-    waits = (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)
     found = [
         f"{name_of(path)}:{node.lineno}"
         for path in pure_modules()
         for node in nodes_of(path)
-        if isinstance(node, waits)
+        if isinstance(node, WAITS)
     ]
     assert found == []
+
+
+def test_nothing_awaits_while_counts_are_changed_for_a_trial() -> None:
+    """Other tasks would decide by them. Work in steps suspends its trial for a pause."""
+    blocks = [(path, node) for path in MODULES for node in nodes_of(path) if isinstance(node, ast.With)]
+    trials = [(path, block) for path, block in blocks if any(_begins_trial(item.context_expr) for item in block.items)]
+    assert len(trials) > 8
+    assert [name_of(path) for path, block in trials if any(isinstance(node, WAITS) for node in ast.walk(block))] == []
+
+
+def _begins_trial(entered: ast.expr) -> bool:
+    called = entered.func if isinstance(entered, ast.Call) else None
+    return isinstance(called, ast.Attribute) and called.attr in {"trial", "apart", "_apart"}
 
 
 def test_no_class_has_more_than_20_public_methods() -> None:

@@ -8,7 +8,8 @@ Why a fork, measured at 5,000 nodes and 150,000 pods (180 MB), and at twice that
    filter grows 1.04 to 1.06 times (from 0.56 to 0.75 ms), and the longest answer is 5.6 to 6.8 ms (without: 2.1 to 6.7 ms).
 2. The alternative of a second index, made in slices from the objects of this one, would cost the loop 1.1 s before the first
    pod. Then each decision would cost 0.1 to 2 ms between the scheduler's calls, for up to thousands of pods.
-3. The alternative of an overlay on the counts would need a second form of every structure that rules read.
+3. The alternative of an overlay on the counts would need a second form of every structure that rules read. A trial
+   (`index/trial.py`) changes counts of pods alone, and holds the loop until it is undone. The child undoes nothing.
 4. The child adds 30 to 50 MB for some thousand pods: the pages that it writes, and the pages that change in this process
    meanwhile. 5,000 nodes and 10,000 pods in one body take 1 s of a processor and 115 MB.
 """
