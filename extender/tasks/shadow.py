@@ -340,12 +340,16 @@ class Shadow:
         """Inside the block the pod itself does not count: not on its node, and not on nodes where it is assumed."""
         view, assumed = self.index.view, self.index.assumed
         shadow_compiled(pod, view)
-        if pod.uid in assumed.held:
+        held = assumed.held.get(pod.uid)
+        counted = pod if held is None else held.pod
+        if held is not None and not counted.node:
+            # It may be on several nodes. A trial cannot take such a pod, so results that were cached before end.
             with assumed.apart(pod.uid):
                 yield
         else:
             with view.trial() as trial:
-                trial.take_bound([pod])
+                if counted.node:
+                    trial.take(counted)
                 yield
 
     async def _review_requests(self) -> None:

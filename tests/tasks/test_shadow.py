@@ -8,6 +8,7 @@ import pytest
 
 from extender.model.answers.shadow import COMPARED
 from extender.tasks.shadow import MOST_DIFFERENCES
+from extender.verbs.shadow import shadow_compiled
 from tests.builders import Json, asking, node, pod, pod_json, spread, term
 from tests.tasks.shadow_scene import NAMES, Scene, decoded, playing
 
@@ -234,6 +235,16 @@ async def test_pods_without_constraints_are_told_apart_and_those_above_a_limit_d
     await scene.wait(2.0)
     assert scene.results() == {"unconstrained": 1, "differed": 1}
     assert [(each.rule, each.node) for each in scene.page().differences] == [("Limits", "n2")]
+
+
+async def test_judging_a_pod_that_counts_on_its_node_ends_no_cached_result(scene: Scene) -> None:
+    view = scene.index.view
+    await scene.ask("a", APART, "n1", then=0.0)
+    compiled = shadow_compiled(pod("b", **APART), view)
+    before = view.dependency_version(compiled), view.placement_version
+    await scene.wait(1.0)
+    assert (scene.page().open, view.assumed_node("uid-a")) == (1, "n1")
+    assert (view.dependency_version(compiled), view.placement_version) == before
 
 
 async def test_what_comes_faster_than_it_can_be_judged_is_skipped(scene: Scene) -> None:
