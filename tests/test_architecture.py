@@ -91,7 +91,17 @@ READ_SIDE: dict[str, type] = {
 }
 # The modules of the index, and the tables that features keep beside it.
 OF_INDEX = re.compile(r"extender\.(index\.|features\.\w+\.table\b)")
-VALUES = ("NodeNumber", "DomainNumber", "Column", "OTHERS", "Inclusion", "PodSelector", "pod_selector", "TermRole")
+VALUES = (
+    "NodeNumber",
+    "DomainNumber",
+    "Column",
+    "OTHERS",
+    "Inclusion",
+    "PodSelector",
+    "pod_selector",
+    "TermRole",
+    "TrialSteps",
+)
 SHORT_FILE = 60
 MOST_PUBLIC_METHODS = 20
 # Rooms without a purpose of their own fill with whatever fits nowhere else.

@@ -9,6 +9,7 @@ from functools import partial
 from extender.compose.foundation import Foundation, Job
 from extender.compose.preemption import PreemptionTask
 from extender.index.cluster import ClusterIndex
+from extender.index.trial import TrialSteps
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.listing import WatchFreshness
 from extender.kube.timing import BackoffOptions, Clock
@@ -25,7 +26,6 @@ from extender.tasks.takeover import is_caught_up
 from extender.telemetry import catalogue
 from extender.verbs.release.choice import Rest, propose_in_steps
 from extender.verbs.release.progress import GroupState
-from extender.verbs.slots.placing import Trials
 from extender.wire.objects.kinds import GROUP_PLACEMENTS
 
 _LOG = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ def _propose(
     levels: Sequence[Level] | None,
     taken: Sequence[tuple[GroupKey, Sequence[Level]]],
     excess: Callable[[Sequence[Level]], str],
-) -> Trials[Proposal]:
+) -> TrialSteps[Proposal]:
     pods, siblings = (*group.waiting, *group.released), (*group.released, *group.bound)
     may = group.spec.when_no_room is WhenNoRoom.PREEMPT and levels is None
     # While victims of the group are being removed their room is the group's, and no other pods are removed for it.

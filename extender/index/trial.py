@@ -6,7 +6,7 @@
         ...
 
 1. A trial is synchronous, so no other code sees its counts. Work in steps suspends its trial for each pause
-   (`Trials` in `verbs/slots/placing.py`).
+   (`TrialSteps`).
 2. It restores counts and versions, so results that were cached before stay valid. Nothing that is computed inside may be
    cached by a version, because a later change gives the same version to other counts.
 3. It changes only the counts of placed pods. A caller passes other changes to the rules as values: the room of a node
@@ -20,15 +20,23 @@ recorded, so its changes are real changes, and versions grow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import Self
+from typing import Self, TypeAlias, TypeVar
 
 from extender.index.counts.counts import Counts
 from extender.index.counts.groups import CountGroup, GroupView
 from extender.index.nodes.topology import Topology
 from extender.model.objects import Pod
+
+T = TypeVar("T")
+
+TrialSteps: TypeAlias = Generator[bool, bool | None, T]
+"""Work in steps that may hold a trial. Each step yields whether the counts are free of it.
+
+Protocol: after a step that yields False other work must not run. To let it run, the caller sends True: the trial is suspended,
+and the next step yields True."""
 
 
 class Trial:

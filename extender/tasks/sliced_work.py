@@ -14,10 +14,10 @@ from itertools import product
 from math import inf
 from typing import Final, Literal, TypeVar, get_args
 
+from extender.index.trial import TrialSteps
 from extender.kube.timing import Clock
 from extender.model.answers.explanations import NoAnswerCause, NotExplained
 from extender.rules.constraint_states import Steps
-from extender.verbs.slots.placing import Trials
 
 SHORT_SLICE: Final = 0.00015
 LONG_SLICE: Final = 0.0005
@@ -155,7 +155,7 @@ _TRIAL_SLICE_SECONDS: Final = 0.01
 _TRIAL_PAUSE_SECONDS: Final = 0.002
 
 
-async def in_slices(trials: Trials[T], clock: Clock) -> T:
+async def in_slices(trials: TrialSteps[T], clock: Clock) -> T:
     """The result of work that changes the counts for a trial. It is valid until the caller awaits anything else."""
     # Other tasks may run only while the trial is suspended: a request must not see its counts. The pause lets requests be
     # answered, and costs the trial once more.

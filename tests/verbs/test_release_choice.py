@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from extender.index.audit import audit
+from extender.index.trial import TrialSteps
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import Pod
 from extender.model.rejections import Reason
@@ -29,7 +30,7 @@ from extender.model.release import (
 from extender.verbs.release import choice
 from extender.verbs.release.choice import Rest, propose, propose_in_steps
 from extender.verbs.slots import placing
-from extender.verbs.slots.placing import Trials, kinds_of
+from extender.verbs.slots.placing import kinds_of
 from tests.builders import Json, read_pod, settings, spread, taint, term
 from tests.contenders import cluster, contender, stage
 from tests.gangs import gated, gated_json
@@ -392,7 +393,7 @@ def indexed(count: int, **fields: Any) -> list[Pod]:
     return [gated(f"p{number}", "x", cpu=1000, labels={INDEX: str(number)}, **fields) for number in range(count)]
 
 
-def end_of(steps: Trials[T], at_step: Callable[[int], object] = bool) -> T:
+def end_of(steps: TrialSteps[T], at_step: Callable[[int], object] = bool) -> T:
     """What the steps come to, where each is paused after, and ``at_step`` is called meanwhile."""
     try:
         for number in count():
@@ -447,7 +448,7 @@ def test_of_many_kinds_of_pods_one_is_counted_in_a_step(monkeypatch: pytest.Monk
 
     def counting(
         capacity: placing.Capacity, pod: Pod, levels: Sequence[Level] = ()
-    ) -> Trials[Sequence[placing.NodeRoom]]:
+    ) -> TrialSteps[Sequence[placing.NodeRoom]]:
         counted.append(pod)
         return over(capacity, pod, levels)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from extender.index.cluster import ClusterIndex
+from extender.index.trial import TrialSteps
 from extender.kube.timing import Clock
 from extender.model.objects import Pod
 from extender.model.release import (
@@ -32,7 +33,6 @@ from extender.tasks.release.waiting import DecisionLines
 from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import Do, GroupState, GroupStep, WaitReason, beyond, coarser_levels, message_of
-from extender.verbs.slots.placing import Trials
 
 _PREEMPTS_NONE: Final = "; pods of lower priority run, and `whenNoRoom: Wait` preempts none of them"
 _MOST_TRIES: Final = 3  # of a proposal
@@ -43,7 +43,7 @@ NO_PLACE: Final = frozenset({WaitReason.NO_ROOM, WaitReason.QUOTA, WaitReason.PR
 Excess: TypeAlias = Callable[[Sequence[Level]], str]
 Propose: TypeAlias = Callable[
     [GroupState, Sequence[Level] | None, Sequence[tuple[GroupKey, Sequence[Level]]], Excess],
-    Trials[Proposal],
+    TrialSteps[Proposal],
 ]
 """Where the pods of a group without a node may go together. Implemented by `verbs.release`. O(nodes).
 

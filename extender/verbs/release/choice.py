@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from extender.index.nodes.columns import NodeNumber
+from extender.index.trial import TrialSteps
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import HOSTNAME
 from extender.model.constraints.node_affinity import node_selector
@@ -46,7 +47,6 @@ from extender.verbs.slots.placing import (
     RuleChecks,
     SlotAssignment,
     SlotSearch,
-    Trials,
     VisitBudget,
     is_alone_on_its_node,
     is_unconstrained,
@@ -103,7 +103,7 @@ def propose(rest: Rest, view: ClusterView, settings: Settings) -> Proposal:
             return proposal
 
 
-def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> Trials[Proposal]:
+def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> TrialSteps[Proposal]:
     """Where the pods may go together, and why other domains do not hold them, in steps.
 
     The proposed slots have room at the end, whatever happened between the steps. Constraints were checked when each pod was tried;
@@ -149,7 +149,7 @@ class _Choice:
     def _capacity_of(self, own: Collection[str]) -> Capacity:
         return Capacity(self._view, own, self._rest.release.topology[0], self._brought)
 
-    def prepare(self) -> Trials[None]:
+    def prepare(self) -> TrialSteps[None]:
         """Finds the kinds of pods. O(pods + signatures × (policies + terms))."""
         for pod in self._rest.pods:
             self._pods.append(effective_pod(pod, self._view, self._settings))
@@ -169,7 +169,7 @@ class _Choice:
         capacity = self._capacity_of(by_uid.keys())
         return all(capacity.holds(name, pods) for name, pods in by_node.items())
 
-    def in_decided(self, levels: tuple[Level, ...]) -> Trials[Proposal]:
+    def in_decided(self, levels: tuple[Level, ...]) -> TrialSteps[Proposal]:
         """Slots in the decided domain, or why it does not hold the pods any more."""
         rooms = yield from self._all_rooms(levels)
         placed = yield from self._place(rooms, levels)
@@ -177,7 +177,7 @@ class _Choice:
             return Proposal(levels, (yield from self._by_score(placed, rooms, levels)))
         return Proposal(levels, rejected=(self._rejection(levels[-1], rooms, placed.most, placed.reasons),))
 
-    def any_domain(self) -> Trials[Proposal]:
+    def any_domain(self) -> TrialSteps[Proposal]:
         """The best domain that holds all pods; else what is possible without one."""
         # 1. A domain with room. The siblings' domain (``prefix``) is the only one if there are siblings; None: they share none.
         rooms, prefix = (yield from self._all_rooms()), self._siblings_domain()
@@ -202,7 +202,7 @@ class _Choice:
 
     def _best(
         self, path: tuple[Level, ...], rooms: Rooms, keys: Sequence[str], prefix: Sequence[Level]
-    ) -> Trials[tuple[tuple[Level, ...], tuple[Slot, ...]] | None]:
+    ) -> TrialSteps[tuple[tuple[Level, ...], tuple[Slot, ...]] | None]:
         """The first domain by the strategy that holds all pods: of the first key, or a finer one in it. None without any."""
         if not keys:
             return None
@@ -237,7 +237,7 @@ class _Choice:
                 return here, (yield from self._by_score(placed, there, here))
         return None
 
-    def _removal(self, rooms: Rooms, prefix: Sequence[Level]) -> Trials[GroupRemoval | None]:
+    def _removal(self, rooms: Rooms, prefix: Sequence[Level]) -> TrialSteps[GroupRemoval | None]:
         """The least important victims whose removal makes room for all pods in one domain. Only the first domains are tried."""
         if not may_preempt(self._pods, self._view, self._settings):
             return None
@@ -307,7 +307,7 @@ class _Choice:
         node = self._view.node(room.number)
         return None if node is None else node.labels.get(key)
 
-    def _ordered(self, key: str, rooms: Rooms, *, is_first: bool) -> Trials[list[tuple[Level, Rooms]]]:
+    def _ordered(self, key: str, rooms: Rooms, *, is_first: bool) -> TrialSteps[list[tuple[Level, Rooms]]]:
         """The domains of a key in the order of the strategy. If the policy lists domains, the first key has only these. O(nodes)."""
         release = self._rest.release
         listed = [release.level_of(domain) for domain in release.domains] if is_first else []
@@ -347,7 +347,7 @@ class _Choice:
         yield True
         return [items[at] for at in order]
 
-    def _ranks(self, domains: Mapping[Level, Rooms]) -> Trials[list[tuple[float, float]]]:
+    def _ranks(self, domains: Mapping[Level, Rooms]) -> TrialSteps[list[tuple[float, float]]]:
         """The rank of each domain, the best first: the strategy's number, then the negative preference of the pods. O(nodes)."""
         strategy, ranks = self._rest.release.strategy, list[tuple[float, float]]()
         has_preferences = bool(self._view.soft_taints) or any(
@@ -364,7 +364,7 @@ class _Choice:
             ranks.append((rank, -preferred))
         return ranks
 
-    def _preference(self, rooms: Rooms) -> Trials[float]:
+    def _preference(self, rooms: Rooms) -> TrialSteps[float]:
         """How much the pods prefer a domain."""
         total = 0.0
         for kind, count in self._counts.items():
@@ -372,7 +372,7 @@ class _Choice:
             total += preference * count
         return total
 
-    def _ranks_of_nodes(self, domains: Mapping[Level, Rooms]) -> Trials[list[tuple[float, float]]]:
+    def _ranks_of_nodes(self, domains: Mapping[Level, Rooms]) -> TrialSteps[list[tuple[float, float]]]:
         """The ranks of domains that are single nodes. `Strategy.BEST_FIT` orders them by filter's own score, because they are slots."""
         if self._rest.release.strategy is not Strategy.BEST_FIT:
             return (yield from self._ranks(domains))
@@ -407,14 +407,14 @@ class _Choice:
     def _free_share(self, rooms: Rooms) -> float:
         return min(self._capacity.free_share(rooms.get(kind, ()), pod) for kind, pod in self._examples.items())
 
-    def _all_rooms(self, levels: Sequence[Level] = ()) -> Trials[Rooms]:
+    def _all_rooms(self, levels: Sequence[Level] = ()) -> TrialSteps[Rooms]:
         rooms = {}
         for kind, pod in self._examples.items():
             rooms[kind] = yield from self._capacity.over(pod, levels)
             yield True
         return rooms
 
-    def _place(self, rooms: Rooms, path: Sequence[Level]) -> Trials[SlotAssignment]:
+    def _place(self, rooms: Rooms, path: Sequence[Level]) -> TrialSteps[SlotAssignment]:
         """All pods on the nodes of a domain, if they fit there."""
         lost = {kind: self._capacity.lost_to_doubted(rooms.get(kind, ()), pod) for kind, pod in self._examples.items()}
         most = int(self._times(rooms, lost) * len(self._pods))
@@ -428,7 +428,7 @@ class _Choice:
         checks = None if self._is_free else RuleChecks(self._view, self._narrowed(path))
         return (yield from SlotSearch(self._pods, self._kinds, open_, self._capacity, checks, self._budget).run())
 
-    def _by_score(self, placed: SlotAssignment, rooms: Rooms, path: Sequence[Level]) -> Trials[tuple[Slot, ...]]:
+    def _by_score(self, placed: SlotAssignment, rooms: Rooms, path: Sequence[Level]) -> TrialSteps[tuple[Slot, ...]]:
         """The slots by filter's own score. Where the pods do not fit that way, the slots as they were placed."""
         by_uid = {pod.uid: pod for pod in self._pods}
         pods = [by_uid[slot.pod] for slot in placed.slots]  # in the order of the search

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
-from extender.index.trial import Trial
+from extender.index.trial import Trial, TrialSteps
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import Operator
 from extender.model.constraints.node_affinity import NodeRequirement, NodeSelectorTerm, PreferredNodeTerm
@@ -42,7 +42,6 @@ from extender.verbs.slots.placing import (
     NodeRoom,
     RoomLeft,
     RuleChecks,
-    Trials,
     tolerations_of,
     with_tolerations,
 )
@@ -151,7 +150,7 @@ def _first(
     shares: SharesOnTrial,
     view: ClusterView,
     settings: Settings,
-) -> Trials[list[tuple[Rank, NodeRoom]]]:
+) -> TrialSteps[list[tuple[Rank, NodeRoom]]]:
     """As `_ranked`, in order, and only the best `_MOST_NODES`."""
     best: list[tuple[Rank, NodeRoom]] = []
     for start in range(0, len(rooms), _NODES_A_STEP):
@@ -198,7 +197,7 @@ class Scoring:
         self._full: dict[Hashable, set[NodeNumber]] = {}
         self._chosen: list[NodeRoom] = []
 
-    def run(self, rooms: Mapping[Hashable, Sequence[NodeRoom]], path: Sequence[Level]) -> Trials[Sequence[Slot]]:
+    def run(self, rooms: Mapping[Hashable, Sequence[NodeRoom]], path: Sequence[Level]) -> TrialSteps[Sequence[Slot]]:
         """A slot for each pod on the nodes of a domain. Empty where the last pods find no room.
 
         O(nodes + pods log nodes) by resources alone, else O(kinds × nodes + pods × (terms + `_MOST_NODES`)) at worst.
@@ -235,7 +234,7 @@ class Scoring:
     def _compiled(self, pod: Pod) -> CompiledConstraints:
         return self._view.compiled(self._as_released(pod).signature)
 
-    def _by_resources(self, rooms: Sequence[NodeRoom]) -> Trials[Sequence[Slot]]:
+    def _by_resources(self, rooms: Sequence[NodeRoom]) -> TrialSteps[Sequence[Slot]]:
         """Slots for equal pods without constraints and preferences: each pod on the node that is the best with it."""
         strategy, shares = self._settings.answers.scoring_strategy, self._shares
         if strategy == "Ignored":
@@ -266,7 +265,7 @@ class Scoring:
                 heapreplace(heap, (float("inf"), 0, "", number, 0))
         return slots
 
-    def _add(self, kind: Hashable, wanted: Pod, rooms: Sequence[NodeRoom]) -> Trials[None]:
+    def _add(self, kind: Hashable, wanted: Pod, rooms: Sequence[NodeRoom]) -> TrialSteps[None]:
         """Finds the best nodes for a kind of pods. Kinds with equal preferences share one search."""
         signature = wanted.signature
         key = signature.preferred_nodes, signature.tolerations
@@ -280,7 +279,7 @@ class Scoring:
         self._full[kind] = set(order.rooms.keys() - held)
         yield True
 
-    def _place(self, trial: Trial | None) -> Trials[Sequence[Slot]]:
+    def _place(self, trial: Trial | None) -> TrialSteps[Sequence[Slot]]:
         """The slots. Empty where a pod finds no room."""
         while len(self._chosen) < len(self._pods):
             if not len(self._chosen) % _PODS_AN_ORDER:
@@ -338,7 +337,7 @@ class Scoring:
 
 def best_nodes(
     pods: Sequence[Pod], rooms: Sequence[NodeRoom], view: ClusterView, settings: Settings
-) -> Trials[list[str]]:
+) -> TrialSteps[list[str]]:
     """The names of the best nodes for all of these pods on one node, at most `_MOST_NODES`, in order.
 
     Points and preferences are the first pod's; the requested resources are all pods' together. O(nodes × (terms + taints)).
@@ -361,7 +360,7 @@ def best_nodes(
     return [room.name for _, room in best]
 
 
-def preference_of(pod: Pod, count: int, rooms: Sequence[NodeRoom], view: ClusterView) -> Trials[float]:
+def preference_of(pod: Pod, count: int, rooms: Sequence[NodeRoom], view: ClusterView) -> TrialSteps[float]:
     """How much ``count`` equal pods prefer a domain: the mean points of the nodes that they would get. O(nodes × (terms + taints)).
 
     Only preferred node affinity and PreferNoSchedule taints count.

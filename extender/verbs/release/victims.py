@@ -14,13 +14,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from extender.index.nodes.columns import NodeNumber
+from extender.index.trial import TrialSteps
 from extender.index.view import ClusterView
 from extender.model.objects import Pod
 from extender.model.preemption import RemovalRank, removal_rank
 from extender.model.release import Slot
 from extender.settings.configuration import Settings
 from extender.verbs.dry_run import DryRun, DryRunBudget, importance, is_forbidden, may_plan, violating_budgets
-from extender.verbs.slots.placing import NodeRoom, RuleChecks, Trials
+from extender.verbs.slots.placing import NodeRoom, RuleChecks
 
 MOST_DOMAINS: Final = 8  # domains that are tried for one group
 _MOST_NODES: Final = 128  # nodes that are tried in a domain for one kind of pods
@@ -72,7 +73,7 @@ class GroupDryRun:
         self._checks = checks
         self._budget = DryRunBudget(_MOST_WORK)
 
-    def in_domain(self, rooms: Mapping[Hashable, Sequence[NodeRoom]]) -> Trials[GroupRemoval | None]:
+    def in_domain(self, rooms: Mapping[Hashable, Sequence[NodeRoom]]) -> TrialSteps[GroupRemoval | None]:
         """The removal in a domain. None where none helps, disruption budgets forbid it, or the work budget ends. O(pods × dry run)."""
         # For each pod the best node: without victims if possible, else with victims of the lowest rank. Victims that were chosen for an
         # earlier pod cost nothing. `known` saves dry runs for equal pods; after a choice it is valid only for other nodes, without rules.

@@ -11,13 +11,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from extender.index.trial import TrialSteps
 from extender.index.view import ClusterView
 from extender.model.objects import Pod, PodSignature
 from extender.verbs.slots.placing import (
     Capacity,
     RuleChecks,
     SlotSearch,
-    Trials,
     VisitBudget,
     is_unconstrained,
     kinds_of,
@@ -95,7 +95,7 @@ def _is_placed(pod: Pod, view: ClusterView) -> bool:
     return number is not None and pod.uid in view.pods_on(number)
 
 
-def _result(steps: Trials[T]) -> T:
+def _result(steps: TrialSteps[T]) -> T:
     """The result, with all steps at once."""
     while True:
         try:

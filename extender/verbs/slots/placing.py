@@ -9,20 +9,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 from itertools import islice
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Final, TypeAlias, TypeVar
+from typing import Final
 
 import msgspec
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
-from extender.index.trial import Trial
+from extender.index.trial import Trial, TrialSteps
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import HOSTNAME
 from extender.model.constraints.taints import Toleration
@@ -37,8 +37,6 @@ from extender.rules.frames import IndexFrame
 from extender.rules.free_resources import FreeResources, conflicting_nominated_pods, free_resources_on, static_rejection
 from extender.rules.interpod_affinity import InterPodAffinity
 from extender.verbs.request import worst_case
-
-T = TypeVar("T")
 
 
 class NodeRoom(msgspec.Struct, frozen=True, gc=False):
@@ -113,14 +111,7 @@ def place_equal(pods: Sequence[Pod], rooms: Sequence[NodeRoom]) -> SlotAssignmen
     return SlotAssignment(tuple(slots), len(pods))
 
 
-Trials: TypeAlias = Generator[bool, bool | None, T]
-"""Work in steps on trial counts. Each step yields whether the live counts are free of the trial.
-
-Protocol: after a step that yields False (pods of the trial are in the counts) the caller must not let other work run. To do so it
-sends True: the trial is suspended, and the next step yields True."""
-
-
-def kinds_of(pods: Sequence[Pod], view: ClusterView) -> Trials[dict[str, Hashable]]:
+def kinds_of(pods: Sequence[Pod], view: ClusterView) -> TrialSteps[dict[str, Hashable]]:
     """By UID the kind of a pod. Pods of one kind fit alike and count alike, whatever other labels they have. O(signatures).
 
     A Job and a StatefulSet give each pod a label of its own, so each pod has its own signature. Mostly no selector reads that
@@ -243,14 +234,14 @@ class SlotSearch:
         self._chosen: list[tuple[int, NodeRoom]] = []
         self._most = 0
 
-    def run(self) -> Trials[SlotAssignment]:
+    def run(self) -> TrialSteps[SlotAssignment]:
         """Slots for all pods, or none. O(pods × nodes × clauses) without backtracking. A pause costs O(placed pods)."""
         if self._checks is None:
             return (yield from self._search(None))
         with self._checks.view.trial() as trial:
             return (yield from self._search(trial))
 
-    def _search(self, trial: Trial | None) -> Trials[SlotAssignment]:
+    def _search(self, trial: Trial | None) -> TrialSteps[SlotAssignment]:
         # For each placed pod the iterator over its candidate nodes, and one more for the next pod. So it is the stack of a recursion
         # that can pause.
         levels = [self._candidates(0)]
@@ -395,7 +386,7 @@ class Capacity:
             for name in nodes:
                 self._undetermined.setdefault(name, {})[pod.uid] = pod
 
-    def over(self, pod: Pod, levels: Sequence[Level] = ()) -> Trials[Sequence[NodeRoom]]:
+    def over(self, pod: Pod, levels: Sequence[Level] = ()) -> TrialSteps[Sequence[NodeRoom]]:
         """The room for pods like this one on each node, or on each node of a domain. O(nodes × (terms + resources + claims)).
 
         0.5 µs for a usual node, a quarter of that for a node outside of the domain. A step reads `NODES_A_STEP` nodes.

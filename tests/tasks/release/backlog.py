@@ -7,6 +7,7 @@ from random import Random
 
 import orjson
 
+from extender.index.trial import TrialSteps
 from extender.model.release import GroupKey, Level, Proposal
 from extender.model.resources import PODS
 from extender.settings.configuration import Settings
@@ -14,7 +15,6 @@ from extender.tasks.filter_service import AssumedPodOptions, FilterService, Watc
 from extender.verbs.filter import FilterVerb
 from extender.verbs.release.choice import Rest, propose_in_steps
 from extender.verbs.release.progress import GroupState
-from extender.verbs.slots.placing import Trials
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.objects.kinds import PODS as DECODED
 from tests.contenders import contender, stage
@@ -66,7 +66,7 @@ class Scheduled(Backlog):
         levels: Sequence[Level] | None,
         taken: Sequence[tuple[GroupKey, Sequence[Level]]] = (),
         excess: Callable[[Sequence[Level]], str] = lambda _: "",
-    ) -> Trials[Proposal]:
+    ) -> TrialSteps[Proposal]:
         pods, siblings = (*group.waiting, *group.released), (*group.released, *group.bound)
         rest = Rest(group.key, group.spec, pods, siblings, levels, taken, excess)
         return propose_in_steps(rest, self.index.view, self.settings)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from extender.index.trial import TrialSteps
 from extender.model.objects import Pod
 from extender.model.release import GroupKey, Level, Proposal, Slot, WhenNoRoom
 from extender.verbs.release.progress import GroupState
-from extender.verbs.slots.placing import Trials
 from tests.tasks.release.scene import Scene
 
 
@@ -33,7 +33,7 @@ class Contest(Scene):
         levels: Sequence[Level] | None,
         taken: Sequence[tuple[GroupKey, Sequence[Level]]] = (),
         excess: Callable[[Sequence[Level]], str] = lambda _: "",
-    ) -> Trials[Proposal]:
+    ) -> TrialSteps[Proposal]:
         """As the release does: victims where no zone has room, and none while others are being removed for the group."""
         found = yield from super().propose(group, levels, taken, excess)
         lower = [pod for pod in self.index.pods.values() if pod.node == "a" and pod.priority < group.priority]

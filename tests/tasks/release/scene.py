@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from extender.index.cluster import ClusterIndex
+from extender.index.trial import TrialSteps
 from extender.kube.effects import ObjectEvent
 from extender.kube.timing import BackoffOptions
 from extender.kube.writer import ReleaseObjects
@@ -28,7 +29,6 @@ from extender.tasks.release.reconciler import GroupReconciler
 from extender.tasks.release.writes import PlacementWriter, PodReleaser
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import GroupState
-from extender.verbs.slots.placing import Trials
 from extender.wire.objects.kinds import GROUP_PLACEMENTS, PODS
 from tests.fake_api import FakeApi
 from tests.fakes import PATIENCE, FakeClock, every_sleep, settle
@@ -124,7 +124,7 @@ class Scene(EventRecorder):
         levels: Sequence[Level] | None,
         taken: Sequence[tuple[GroupKey, Sequence[Level]]] = (),
         excess: Callable[[Sequence[Level]], str] = lambda _: "",
-    ) -> Trials[Proposal]:
+    ) -> TrialSteps[Proposal]:
         """The tightest zone that holds the pods without a node; a node of a zone has the zone's name."""
         yield True
         pods = [pod.uid for pod in (*group.waiting, *group.released)]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from extender.index.trial import TrialSteps
 from extender.kube.effects import PodRef
 from extender.kube.errors import Rejected, Unreachable
 from extender.model.release import Growth, OnTimeout, Proposal, Replacement
 from extender.verbs.release.progress import GroupState
-from extender.verbs.slots.placing import Trials
 from tests.fake_api import never
 from tests.tasks.release.scene import Scene
 
@@ -233,7 +233,7 @@ async def test_a_group_that_breaks_the_manager_does_not_keep_others_gated() -> N
     scene.create("good", 1)
     propose = scene.propose
 
-    def broken(group: GroupState, levels: Any, taken: Any = (), excess: Any = None) -> Trials[Proposal]:
+    def broken(group: GroupState, levels: Any, taken: Any = (), excess: Any = None) -> TrialSteps[Proposal]:
         if group.key.value == "bad" and not scene.counts.of["mended"]:
             raise RuntimeError("a bug")
         return propose(group, levels, taken, excess)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from extender.index.trial import TrialSteps
 from extender.kube.effects import PodRef
 from extender.model.release import Growth, OnTimeout, Proposal
 from extender.verbs.release.progress import GroupState, WaitReason
-from extender.verbs.slots.placing import Trials
 from tests.gangs import gated_json
 from tests.tasks.release.grown_groups import grown, play
 from tests.tasks.release.scene import Scene
@@ -121,7 +121,7 @@ async def test_a_pod_whose_release_is_not_seen_yet_keeps_its_room_while_others_f
     scene.create("x", 0, 1)
     propose = scene.propose
 
-    def while_one_is_bound(group: GroupState, levels: Any, taken: Any = (), excess: Any = None) -> Trials[Proposal]:
+    def while_one_is_bound(group: GroupState, levels: Any, taken: Any = (), excess: Any = None) -> TrialSteps[Proposal]:
         if any(pod.name == "x-2" for pod in group.waiting):
             scene.api.pods.edit("default/x-0", "spec", nodeName="a")
             scene.show("x-0")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from extender.index.trial import TrialSteps
 from extender.kube.errors import Conflict, KubeError, Unreachable
 from extender.model.release import GroupKey, Growth, Proposal
 from extender.verbs.release.progress import GroupState
-from extender.verbs.slots.placing import Trials
 from tests.fake_api import Failing, never
 from tests.gangs import gated_json
 from tests.tasks.release.scene import POLICY, Scene
@@ -140,7 +140,7 @@ def held_placements(scene: Scene) -> list[str]:
     """A list: the next placement of each gang in it takes 20 ms, then waits for 2 ms so that other tasks run, and then looks for room."""
     propose, gangs = scene.propose, list[str]()
 
-    def held(group: GroupState, levels: Any, taken: Any = (), excess: Any = None) -> Trials[Proposal]:
+    def held(group: GroupState, levels: Any, taken: Any = (), excess: Any = None) -> TrialSteps[Proposal]:
         if group.key.value in gangs:
             gangs.remove(group.key.value)
             scene.clock.time += 0.02  # the slice is over
