@@ -9,10 +9,10 @@ from msgspec import structs
 
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.explanations import Explanation, TriedChange
+from extender.model.bounded import Steps
 from extender.model.constraints.labels import Labels
 from extender.model.objects import Namespace, Node, Pod
 from extender.rules import catalog
-from extender.rules.constraint_states import Steps
 from extender.rules.frames import IndexFrame
 from extender.settings.configuration import Settings
 from extender.verbs.explain.explaining import explain

@@ -15,6 +15,7 @@ from extender.cli.files import read_documents
 from extender.cli.main import CommandError, Commands
 from extender.cli.sources import print_answer, table
 from extender.model.answers.what_if import Displaced, Placement, WhatIfAnswer
+from extender.model.bounded import at_once
 from extender.tasks.what_if.computing import answer_body
 from extender.wire.errors import WireError
 from extender.wire.manifests import is_in_namespace
@@ -126,13 +127,8 @@ def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
     """The answer by the code of the service, in this process. It may change the index, which nothing else uses."""
     service = service_of_snapshot(arguments)
     # The service runs these steps between requests. Here nothing else runs, so they are run without a pause.
-    steps = answer_body(body, service.index, service.settings)
     try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        answer: WhatIfAnswer = end.value
-        return answer
+        return at_once(answer_body(body, service.index, service.settings))
     except WireError as error:
         raise CommandError(f"{_place(error.path, arguments)}{error}") from None
 

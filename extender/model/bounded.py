@@ -204,7 +204,7 @@ class PreparedValue(Generic[K, V]):
         return at_once(self._make(key))
 
 
-def at_once(steps: Steps[V]) -> V:
+def at_once(steps: Generator[object, None, V]) -> V:
     """The result of all steps."""
     while True:
         try:

@@ -6,21 +6,17 @@ loop serve requests. The index may change meanwhile. Then parts may not agree, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Final, TypeAlias, TypeVar
+from typing import Final
 
 from extender.index.counts.groups import GroupView
 from extender.index.nodes.columns import DomainNumber
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import DomainState, TermReach
+from extender.model.bounded import Steps
 from extender.model.constraints.selectors import LabelSelector
 from extender.model.constraints.terms import AffinityTerm
-
-T = TypeVar("T")
-
-Steps: TypeAlias = Generator[None, None, T]
-"""Work that yields between its steps, and returns its result."""
 
 MOST_DOMAINS: Final = 20
 MOST_NAMED: Final = 3  # pods per domain

@@ -24,10 +24,11 @@ from extender.index.nodes.domains import KeyView
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState, TermReach
+from extender.model.bounded import Steps
 from extender.model.constraints.terms import AffinityTerm, by_names
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
-from extender.rules.constraint_states import MOST_DOMAINS, MOST_TERMS, Steps, domain_states, reach_of, text_of
+from extender.rules.constraint_states import MOST_DOMAINS, MOST_TERMS, domain_states, reach_of, text_of
 from extender.rules.frames import Frame
 from extender.rules.rule import (
     MAX_SCORE,

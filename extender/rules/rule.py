@@ -20,9 +20,10 @@ from extender.index.nodes.domains import KeyView
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState
+from extender.model.bounded import Steps
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
-from extender.rules.constraint_states import MOST_DOMAINS, Steps
+from extender.rules.constraint_states import MOST_DOMAINS
 from extender.rules.frames import Frame
 from extender.rules.free_resources import NodeTrial
 from extender.settings.rules import Rules

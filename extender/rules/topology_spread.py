@@ -26,6 +26,7 @@ from extender.index.nodes.columns import Column, NodeNumber
 from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState
+from extender.model.bounded import Steps
 from extender.model.constraints.labels import HOSTNAME
 from extender.model.constraints.spread import (
     SpreadConstraint,
@@ -34,7 +35,7 @@ from extender.model.constraints.spread import (
 )
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Code, Reason, Rejection
-from extender.rules.constraint_states import MOST_DOMAINS, Steps, domain_states, own_namespace
+from extender.rules.constraint_states import MOST_DOMAINS, domain_states, own_namespace
 from extender.rules.excluded_domains import (
     NOTHING_LEFT_OUT,
     KeptCounts,

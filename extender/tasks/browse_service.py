@@ -32,9 +32,9 @@ from extender.model.answers.pages import (
     TopologyQuestion,
     WorkloadPage,
 )
+from extender.model.bounded import Steps
 from extender.model.objects import Pod
 from extender.model.release import GroupKey
-from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.tasks.preemption.manager import PreemptionRecord
 from extender.tasks.release.groups import group_state

@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeVar, get_args
 from extender.index.trial import TrialSteps
 from extender.kube.timing import Clock
 from extender.model.answers.explanations import NoAnswerCause, NotExplained
-from extender.rules.constraint_states import Steps
+from extender.model.bounded import Steps
 
 SHORT_SLICE: Final = 0.00015
 LONG_SLICE: Final = 0.0005

@@ -28,11 +28,11 @@ from typing import Final, NamedTuple
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
+from extender.model.bounded import Steps
 from extender.model.objects import Pod
 from extender.model.rejections import Reason, Rejection
 from extender.rules import catalog
 from extender.rules.catalog import NODE_FIT, PreparedFilters
-from extender.rules.constraint_states import Steps
 from extender.rules.frames import Frame, IndexFrame
 from extender.rules.free_resources import conflicting_nominated_pods, static_rejection
 from extender.rules.interpod_affinity import terms_of_others

@@ -25,10 +25,11 @@ from extender.index.counts.selections import PodSelector
 from extender.index.nodes.columns import Column
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import ConstraintState, TermReach
+from extender.model.bounded import Steps
 from extender.model.constraints.selectors import EVERYTHING, parse_selector
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Reason, Rejection
-from extender.rules.constraint_states import MOST_DOMAINS, Steps, domain_states
+from extender.rules.constraint_states import MOST_DOMAINS, domain_states
 from extender.rules.frames import Frame
 from extender.rules.rule import ClauseFilter, Rule, blamed_pods
 from extender.settings.rules import Rules

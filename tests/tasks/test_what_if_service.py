@@ -21,9 +21,9 @@ from extender.index.audit import audit
 from extender.index.state import state_of
 from extender.model.answers.explanations import NoAnswerCause
 from extender.model.answers.what_if import NotComputed, Placement, Spent, WhatIfAnswer
+from extender.model.bounded import Steps
 from extender.model.objects import Object
 from extender.model.units import Duration
-from extender.rules.constraint_states import Steps
 from extender.tasks.what_if import computing
 from extender.tasks.what_if.computing import answer_body
 from extender.tasks.what_if.service import Meter, start_child

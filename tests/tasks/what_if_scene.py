@@ -20,9 +20,9 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.timing import SystemClock
 from extender.model.answers.explanations import NoAnswerCause
 from extender.model.answers.what_if import NotComputed, WhatIfAnswer
+from extender.model.bounded import Steps
 from extender.model.objects import Object
 from extender.model.units import ByteSize, Duration
-from extender.rules.constraint_states import Steps
 from extender.settings.configuration import Settings
 from extender.settings.jobs import WhatIfSettings
 from extender.tasks.what_if.computing import answer_body

@@ -15,6 +15,7 @@ from typing import Final
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.namespace_budgets import MOST_SHOWN, OTHERS
 from extender.index.nodes.columns import NodeNumber
+from extender.model.bounded import at_once
 from extender.model.constraints.terms import by_names, may_reach_out
 from extender.model.objects import PodSignature
 
@@ -48,13 +49,7 @@ def measure_crossing(index: ClusterIndex) -> Generator[None, None, Crossing]:
 
 def count_crossing(index: ClusterIndex) -> Crossing:
     """`measure_crossing` in one step."""
-    steps = measure_crossing(index)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            crossing: Crossing = end.value
-            return crossing
+    return at_once(measure_crossing(index))
 
 
 def _measure_namespace(

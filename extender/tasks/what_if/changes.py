@@ -26,13 +26,13 @@ from extender.model.answers.what_if import (
     Removal,
     WhatIf,
 )
+from extender.model.bounded import Steps
 from extender.model.constraints.labels import Labels, Operator
 from extender.model.constraints.node_affinity import NAME_FIELD, NodeSelectorTerm
 from extender.model.constraints.taints import CORDON, first_untolerated
 from extender.model.objects import Node, Object, Pod, PodSignature
 from extender.model.policies import GROUP, PolicyKey, PolicyObject
 from extender.model.units import agreeing, counted
-from extender.rules.constraint_states import Steps
 from extender.wire.errors import WireError
 from extender.wire.pods.templates import TRIAL_HASH
 from extender.wire.pods.workloads import GROUPS

@@ -16,7 +16,7 @@ from msgspec import structs
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.explanations import Obstacle
 from extender.model.answers.what_if import Placement, WhatIf, WhatIfAnswer, WhatIfSummary
-from extender.rules.constraint_states import Steps
+from extender.model.bounded import Steps
 from extender.settings.configuration import Settings
 from extender.tasks.what_if.changes import PodToPlace, prepare
 from extender.verbs.explain.explaining import UNSEEN, explain

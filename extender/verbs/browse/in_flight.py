@@ -20,6 +20,7 @@ from extender.model.answers.pages import (
     PreemptionRow,
     VictimRow,
 )
+from extender.model.bounded import Steps
 from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import Exempt, InvalidPolicy, Policy, PolicyKey
@@ -27,7 +28,6 @@ from extender.model.preemption import PreemptionPlan
 from extender.model.release import DomainUse, GroupKey
 from extender.model.resources import PODS, quantity_text
 from extender.model.units import rfc3339
-from extender.rules.constraint_states import Steps
 from extender.verbs.browse.pods import FirstRows, example_pods, in_steps
 from extender.verbs.release.progress import GroupOverview
 

@@ -18,11 +18,11 @@ from extender.model.answers.pages import (
     WorkloadPage,
     WorkloadRow,
 )
+from extender.model.bounded import Steps
 from extender.model.constraints.labels import Labels, Operator
 from extender.model.constraints.selectors import Requirement, selector
 from extender.model.objects import Pod, PodSignature
 from extender.rules import catalog
-from extender.rules.constraint_states import Steps
 from extender.rules.frames import IndexFrame
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod

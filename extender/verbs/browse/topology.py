@@ -14,10 +14,10 @@ from typing import Final
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.answers.pages import DomainRow, KeySummary, NodeRow, TopologyPage, TopologyQuestion
+from extender.model.bounded import Steps
 from extender.model.constraints.labels import HOSTNAME, REGION, ZONE
 from extender.model.objects import Node, Pod, PodSignature
 from extender.model.resources import CPU, MEMORY
-from extender.rules.constraint_states import Steps
 from extender.verbs.browse.pods import FirstRows, in_steps
 
 _NODES_A_STEP: Final = 80  # at 2 µs

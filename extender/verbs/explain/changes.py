@@ -14,9 +14,9 @@ from typing import Final
 
 from extender.index.nodes.columns import NodeNumber
 from extender.model.answers.explanations import ConstraintState, TriedChange
+from extender.model.bounded import Steps
 from extender.model.objects import Pod
 from extender.model.resources import CPU
-from extender.rules.constraint_states import Steps
 from extender.verbs.dry_run import DryRun, DryRunBudget, NodeVictims
 from extender.verbs.explain.constraint_changes import change_a_constraint
 from extender.verbs.explain.namespace_labels import label_a_namespace

@@ -15,10 +15,10 @@ from msgspec import structs
 
 from extender.index.nodes.columns import NodeNumber
 from extender.model.answers.explanations import TriedChange
+from extender.model.bounded import Steps
 from extender.model.constraints.spread import SpreadConstraint, revision_key
 from extender.model.objects import PodSignature
 from extender.rules import catalog
-from extender.rules.constraint_states import Steps
 from extender.rules.frames import IndexFrame
 from extender.verbs.explain.trials import Incoming
 from extender.verbs.request import worst_case

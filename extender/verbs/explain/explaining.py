@@ -23,13 +23,13 @@ from extender.model.answers.explanations import (
     Obstacle,
     shown_domain,
 )
+from extender.model.bounded import Steps
 from extender.model.host_ports import UsedPorts
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.model.resources import CPU
 from extender.model.units import agreeing, counted
 from extender.rules import catalog
-from extender.rules.constraint_states import Steps
 from extender.rules.free_resources import claims_on
 from extender.rules.rule import PreparedFilter, Rule
 from extender.settings.configuration import Settings

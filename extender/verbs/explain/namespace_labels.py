@@ -18,12 +18,12 @@ from extender.index.counts.term_counts import TermRole
 from extender.index.nodes.columns import NodeNumber
 from extender.index.view import ClusterView
 from extender.model.answers.explanations import TriedChange
+from extender.model.bounded import Steps
 from extender.model.constraints.labels import Labels, Operator
 from extender.model.constraints.selectors import LabelSelector
 from extender.model.constraints.terms import AffinityTerm
 from extender.model.objects import PodSignature
 from extender.model.policies import NAMESPACE_NAME_LABEL
-from extender.rules.constraint_states import Steps
 from extender.rules.interpod_affinity import own_terms, terms_of_others
 from extender.verbs.explain.node_changes import labelling
 from extender.verbs.explain.trials import Incoming, fits_without, passes

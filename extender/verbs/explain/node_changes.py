@@ -15,12 +15,12 @@ from typing import Final
 from msgspec import structs
 
 from extender.model.answers.explanations import TriedChange, shown_domain
+from extender.model.bounded import Steps
 from extender.model.constraints.labels import HOSTNAME, Labels, Operator
 from extender.model.constraints.node_affinity import NodeAffinity, NodeRequirement, as_int64
 from extender.model.constraints.taints import CORDON, Taint, first_untolerated
 from extender.model.objects import Node
 from extender.model.rejections import Reason, Rejection
-from extender.rules.constraint_states import Steps
 from extender.rules.free_resources import static_rejection
 from extender.rules.interpod_affinity import own_terms
 from extender.verbs.explain.trials import Incoming, empty, passes_on_changed_node, passes_on_new_node

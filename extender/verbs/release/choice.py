@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 from extender.index.nodes.columns import NodeNumber
 from extender.index.trial import TrialSteps
 from extender.index.view import ClusterView
+from extender.model.bounded import at_once
 from extender.model.constraints.labels import HOSTNAME
 from extender.model.constraints.node_affinity import node_selector
 from extender.model.constraints.taints import Toleration
@@ -94,13 +95,7 @@ def propose(rest: Rest, view: ClusterView, settings: Settings) -> Proposal:
 
     O(nodes × (terms + resources)) for equal pods without constraints; else also the search in each domain that is tried.
     """
-    steps = propose_in_steps(rest, view, settings)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            proposal: Proposal = end.value
-            return proposal
+    return at_once(propose_in_steps(rest, view, settings))
 
 
 def propose_in_steps(rest: Rest, view: ClusterView, settings: Settings) -> TrialSteps[Proposal]:

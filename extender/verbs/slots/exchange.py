@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
-from extender.index.trial import TrialSteps
 from extender.index.view import ClusterView
+from extender.model.bounded import at_once
 from extender.model.objects import Pod, PodSignature
 from extender.verbs.slots.placing import (
     Capacity,
@@ -22,8 +22,6 @@ from extender.verbs.slots.placing import (
     is_unconstrained,
     kinds_of,
 )
-
-T = TypeVar("T")
 
 _MOST_PLACED: Final = 128  # siblings placed in all trials of one request: 80 µs each
 _MOST_VISITS: Final = 500  # nodes that are looked at again in one trial
@@ -59,7 +57,7 @@ class GroupTrial:
         if not self.has_time:
             return False
         self.left -= max(len(siblings), 1)
-        kinds: dict[str, Hashable] = {**_result(kinds_of(siblings, view)), pod.uid: _ITSELF}
+        kinds: dict[str, Hashable] = {**at_once(kinds_of(siblings, view)), pod.uid: _ITSELF}
         capacity = Capacity(view, {pod.uid, *(sibling.uid for sibling in siblings)})
         places = sorted({view.reserved.node_of(sibling.uid) for sibling in siblings} | {self.own})
         examples = {kinds[sibling.uid]: (sibling, places) for sibling in siblings} | {_ITSELF: (pod, [name])}
@@ -67,7 +65,7 @@ class GroupTrial:
         open_ = {kind: [room for room in kind_rooms if room.holds] for kind, kind_rooms in rooms.items()}
         checks = RuleChecks(view, self._narrowed())
         search = SlotSearch([pod, *siblings], kinds, open_, capacity, checks, VisitBudget(_MOST_VISITS))
-        return bool(_result(search.run()).slots)
+        return bool(at_once(search.run()).slots)
 
     def _narrowed(self) -> Mapping[PodSignature, PodSignature]:
         """By signature of a sibling that is still gated: its signature after a release into the pod's domain."""
@@ -93,13 +91,3 @@ def _is_placed(pod: Pod, view: ClusterView) -> bool:
     """Whether a pod with a slot is assumed on its node, where it counts already."""
     number = view.known.get(view.reserved.node_of(pod.uid))
     return number is not None and pod.uid in view.pods_on(number)
-
-
-def _result(steps: TrialSteps[T]) -> T:
-    """The result, with all steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
