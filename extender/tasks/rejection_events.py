@@ -11,6 +11,7 @@ Bounds:
 3. A pod is explained again after `LOOK_AGAIN_SECONDS`. The same note is repeated only after `REPEATED_AFTER_SECONDS`, with the
    number of rejections in between.
 4. An event is not retried: while the pod is pending, its next rejection leads here again.
+5. The notes of at most `_MOST_KEPT` pods are kept, and of no pod that is bound or deleted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from extender.index.objects.changes import IndexChange
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.kube.errors import KubeError
 from extender.kube.timing import Clock
@@ -124,7 +126,7 @@ class RejectionEvents:
     async def _review(self, uid: str) -> str:
         """Writes the event of a pod, where there is anything new to tell; returns the result."""
         if self._pending(uid) is None:
-            self._last.pop(uid, None)
+            self._forget(uid)
             return "outdated"
         while not self._tokens.take(self._clock.now()):
             await self._clock.sleep(REFILL_SECONDS)
@@ -156,12 +158,31 @@ class RejectionEvents:
         except KubeError as error:
             _LOG.debug("an event about a rejection failed", extra={"pod": pod.full_name, "error": str(error)})
             return "failed"
-        now = self._clock.now()
-        self._last[pod.uid] = _LastEvent(note, now, now)
-        self._last.move_to_end(pod.uid)
-        if len(self._last) > _MOST_KEPT:
-            self._last.popitem(last=False)
+        self._remember(pod.uid, note)
         return "written"
+
+    def _remember(self, uid: str, note: str) -> None:
+        """Keeps the note until the pod is bound or deleted, or until `_MOST_KEPT` pods had a later event. O(1)."""
+        shown = self._rejected.index.view.pod(uid)
+        if shown is None or shown.node:  # since the event was sent
+            self._forget(uid)
+            return
+        if uid not in self._last:
+            self._rejected.index.pod_changes.subscribe(uid, self._observe)
+        now = self._clock.now()
+        self._last[uid] = _LastEvent(note, now, now)
+        self._last.move_to_end(uid)
+        if len(self._last) > _MOST_KEPT:
+            self._forget(next(iter(self._last)))
+
+    def _forget(self, uid: str) -> None:
+        if self._last.pop(uid, None) is not None:
+            self._rejected.index.pod_changes.unsubscribe(uid, self._observe)
+
+    def _observe(self, change: IndexChange[Pod]) -> None:
+        """A pod with a note has changed."""
+        if change.old is not None and (change.new is None or change.new.node):
+            self._forget(change.old.uid)
 
     def _pending(self, uid: str) -> Pod | None:
         """The pod, if it is unscheduled, ungated and not nominated."""

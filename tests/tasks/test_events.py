@@ -14,6 +14,7 @@ from extender.kube.errors import Unreachable
 from extender.model.answers.explanations import ConstraintState, Explanation, TermReach
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import GROUP, PolicyKey
+from extender.tasks import rejection_events
 from extender.tasks.events import EventLimit, missed_admission
 from extender.tasks.policy_status import condition_events
 from extender.tasks.rejection_events import (
@@ -351,6 +352,43 @@ async def test_a_pod_that_is_bound_while_it_is_explained_has_no_event() -> None:
         scene.reject("asking")
         await until(lambda: scene.total)
     assert (scene.api.events, scene.told) == ([], {"outdated": 1})
+
+
+@pytest.mark.parametrize("change", ["bound", "deleted", "deleted while the event is written"])
+async def test_of_a_pod_that_is_bound_or_deleted_no_note_is_kept(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+
+    def end() -> None:
+        known = scene.index.pods["uid-asking"]
+        scene.index.upsert(pod("asking", on="n1", **APART)) if change == "bound" else scene.index.delete(known)
+
+    async def written(_event: ObjectEvent) -> None:
+        end()
+
+    if change == "deleted while the event is written":
+        monkeypatch.setattr(scene.api, "create_event", written)
+    async with scene.leading():
+        scene.reject("asking")
+        await until(lambda: scene.total)
+        if change != "deleted while the event is written":
+            scene.index.upsert(pod("asking", **APART, priority=1))
+            assert set(scene.events._last) == {"uid-asking"}
+            end()
+    assert scene.told == {"written": 1}
+    assert (len(scene.events._last), len(scene.index.pod_changes)) == (0, 0)
+
+
+async def test_the_notes_of_the_last_pods_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rejection_events, "_MOST_KEPT", 2)
+    scene = Scene()
+    async with scene.leading():
+        for name in ("first", "second", "first", "third", "first"):
+            done = scene.total
+            scene.reject(name)
+            await until(lambda done=done: scene.total > done)  # type: ignore[misc]
+            scene.clock.time += REPEATED_AFTER_SECONDS
+    assert list(scene.events._last) == ["uid-third", "uid-first"]
+    assert set(scene.index.pod_changes.by_uid) == {"uid-third", "uid-first"}
 
 
 async def test_a_replica_that_does_not_lead_records_nothing() -> None:
