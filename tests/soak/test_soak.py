@@ -12,7 +12,7 @@ from extender.compose.process import freeze_gc
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, ServedKind
 from extender.simulator.apiserver.operations import Operations
 from extender.simulator.apiserver.store import Store
-from extender.simulator.json_objects import JsonObject, labels_of
+from extender.simulator.json_objects import JsonObject, labels_of, uid_of
 from extender.tasks.filter_service import SchedulerCounts
 from tests.simulator import plain
 from tests.soak.faults import CONDITION_NAMES, Blow
@@ -134,6 +134,19 @@ def test_what_is_not_handled_may_be_known_or_not(store: Store) -> None:
     assert judged.judge.decided(pods[1], "b") is None, "as it was before"
     judged.handle()
     assert judged.judge.decided(pods[2], "b") is not None
+
+
+def test_a_pod_that_is_decided_before_its_creation_is_handled_counts_at_once(store: Store) -> None:
+    judged = Judged(store)
+    judged.operations.change(PODS, "default/first", lambda pod: labels_of(pod).update(app="other"))
+    pods = [judged.pending(name) for name in ("second", "third", "fourth")]
+    assert judged.judge.decided(pods[0], "a") is None, "as the newest state allows"
+    assert judged.judge.decided(pods[1], "a") is not None, "the second is on it by its decision"
+    assert judged.judge.placed()[uid_of(pods[0])] == "a", "although the judge has looked at its creation again"
+    judged.judge.undone(uid_of(pods[1]))
+    judged.judge.undone(uid_of(pods[0]))
+    judged.handle()
+    assert judged.judge.would_take(pods[2], ["a"]) == "", "the second may count"
 
 
 @pytest.mark.parametrize(

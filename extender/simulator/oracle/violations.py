@@ -177,10 +177,14 @@ class JournalReplay:
 
     def apply(self, entry: StoreChange) -> None:
         """Applies a change."""
+        if _is_pod_deleted(entry):
+            self._deleted.add(uid_of(entry.change.stored.read()))
         self._show(entry.kind, _after(entry.change), _before(entry.change))
 
     def revert(self, entry: StoreChange) -> None:
-        """Restores the state before a change."""
+        """Restores the state before a change. A pod that is decided counts before its creation too."""
+        if _is_pod_deleted(entry):
+            self._deleted.discard(uid_of(entry.change.stored.read()))
         self._show(entry.kind, _before(entry.change), _after(entry.change))
 
     def shown(self, uid: str) -> JsonObject | None:
@@ -189,7 +193,6 @@ class JournalReplay:
 
     def decide(self, decision: JournalDecision) -> None:
         """Counts a pod on the node of the decision. A pod that was deleted meanwhile is never bound and does not count."""
-        # UIDs are never used again, so none is taken out of this set.
         if decision.uid in self._deleted:
             return
         self._decided[decision.uid] = decision
@@ -373,10 +376,7 @@ class JournalReplay:
     def _show_pod(self, stored: Stored | None, other: Stored | None) -> None:
         if stored is None:
             if other is not None:
-                uid = uid_of(other.read())
-                self.state.remove(uid)
-                self._pending.pop(uid, None)
-                self._deleted.add(uid)
+                self._hide_pod(uid_of(other.read()))
             return
         pod = stored.read()
         uid, node = uid_of(pod), self._node_of(pod)
@@ -389,6 +389,15 @@ class JournalReplay:
         else:
             self.state.remove(uid)
 
+    def _hide_pod(self, uid: str) -> None:
+        """The pod is deleted, or its creation is reverted."""
+        self._pending.pop(uid, None)
+        decision = self._decided.get(uid)
+        if decision is None or uid in self._deleted:
+            self.state.remove(uid)
+        else:
+            self.state.place(uid, decision.pod, decision.node)
+
 
 def _keys(pod: JsonObject) -> set[str]:
     """The topology keys of the pod's hard constraints."""
@@ -396,6 +405,10 @@ def _keys(pod: JsonObject) -> set[str]:
     for side in (AFFINITY, ANTI_AFFINITY):
         keys |= {term["topologyKey"] for term in required_pod_terms(pod, side)}
     return keys
+
+
+def _is_pod_deleted(entry: StoreChange) -> bool:
+    return entry.kind is PODS and entry.change.type == DELETED
 
 
 def _after(change: ServedChange) -> Stored | None:
