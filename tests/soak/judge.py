@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from extender.simulator.apiserver.kinds import NAMESPACES, NODES, PODS, ServedKind
-from extender.simulator.apiserver.store import DELETED, Store
+from extender.simulator.apiserver.store import Store
 from extender.simulator.json_objects import JsonObject, uid_of
 from extender.simulator.oracle.brute_force import SUCCESS
 from extender.simulator.oracle.journal import Journal, JournalDecision, StoreChange
@@ -41,9 +41,16 @@ class Judge:
             for entry in self._after(kind, self._handled.get(kind, 0)):
                 self.replay.apply(entry)
                 self.applied += 1
-                if entry.change.type == DELETED:
-                    self._failed.pop(entry.change.stored.key, None)
+                if kind is PODS:
+                    self._note_failed(entry.change.stored.key)
             self._at[kind] = max(self._at[kind], self._handled.get(kind, 0))
+
+    def _note_failed(self, key: str) -> None:
+        """A pod whose binding failed may count as the watch shows it, until it is bound or deleted."""
+        decision = self._failed.pop(key, None)
+        shown = None if decision is None else self.replay.shown(decision.uid)
+        if decision is not None and shown is not None:
+            self._failed[key] = decision._replace(pod=shown)
 
     def decided(self, pod: JsonObject, node: str) -> Violation | None:
         """Counts a pod on its node, and returns what is wrong with that. Call `catch_up` before."""
@@ -74,8 +81,8 @@ class Judge:
     def undone(self, uid: str) -> None:
         """The binding of a decision failed. Until it is asked about again, the service may count the pod or not."""
         decision = self.replay.undo_decision(uid)
-        if decision is not None:
-            self._failed[decision.name] = decision
+        if decision is not None and not self.replay.is_deleted(uid):
+            self._failed[decision.name] = decision._replace(pod=self.replay.shown(uid) or decision.pod)
 
     def rejected(self, name: str) -> None:
         """The service has rejected a pod, `namespace/name`, and counts it no more."""

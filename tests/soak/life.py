@@ -50,6 +50,7 @@ _MOST_ATTEMPTS: Final = 6
 _API_SERVER: Final = ApiServerSettings(
     history=4_000, slow_after=3_000, bookmark_every=2.0, kubelet_delay=0.5, initial_version=10**14
 )
+HISTORY_AT_REST: Final = 500  # changes of a kind
 UNDER_FAULTS: Final = 100  # decisions until other faults
 _FAULTY_SECONDS: Final = 2.0  # the same in seconds, as little is decided under some
 _REST_SECONDS, _LONG_REST_SECONDS = 10.0, 150.0  # the latter: longer than any assumption lasts
@@ -211,6 +212,10 @@ class Life:
         self.problems += [f"{self.name}: {problem}" for problem in found]
         for key in list(self.api.store.table(EVENTS).objects):  # which nothing else removes after their hour
             self.api.store.remove(EVENTS, key)
+        for (
+            table
+        ) in self.api.store.tables.values():  # else nodes and events fill it only late in the run, as a leak would
+            table.forget(max(0, len(table.changes) - HISTORY_AT_REST))
         self._judge = Judge(self.api.store, self._link.handled)
 
     # -- one pod ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from extender.tasks.filter_service import SchedulerCounts
 from tests.simulator import plain
 from tests.soak.faults import CONDITION_NAMES, Blow
 from tests.soak.judge import Judge
-from tests.soak.life import MODES, PLACEMENTS, Life
+from tests.soak.life import HISTORY_AT_REST, MODES, PLACEMENTS, Life
 from tests.soak.running import MEMORY, Soak, grown, objects_by_type, soak
 from tests.soak.virtual_time import LoopClock, VirtualLoop
 
@@ -57,6 +57,15 @@ def test_the_judge_sees_a_service_that_forgets_what_it_has_passed() -> None:
     life.close()
     assert life.happened()["violations"] > 5
     assert "pods are counted otherwise: " in life.problems[0]
+
+
+def test_at_rest_the_cluster_keeps_a_short_history() -> None:
+    life = Life("offload", "decisive", 1)
+    life.begin()
+    life.run(300)
+    kept = {kind: len(table.changes) for kind, table in life.api.store.tables.items()}
+    life.close()
+    assert max(kept.values()) == kept[PODS] == HISTORY_AT_REST
 
 
 LEAKING: Final = {
@@ -172,6 +181,38 @@ def test_a_pod_whose_binding_failed_may_count_until_it_is_asked_about(store: Sto
     assert judged.judge.would_take(third, ["a", "b"]) == "", "the rejection of both is right if it counts"
     assert judged.judge.decided(third, "b") is None
     assert judged.judge.decided(second, "b") is not None
+
+
+@pytest.mark.parametrize("is_undone_first", [False, True])
+def test_a_pod_whose_binding_failed_may_count_by_its_new_labels(store: Store, *, is_undone_first: bool) -> None:
+    judged = Judged(store)
+    second = judged.operations.create(PODS, plain.pod("second", labels={"app": "other"})).read()
+    guard = judged.operations.create(
+        PODS, plain.pod("guard", labels={"app": "guard"}, **APART)
+    ).read()  # from web alone
+    judged.handle()
+    assert judged.judge.decided(second, "b") is None
+    if is_undone_first:
+        judged.judge.undone(uid_of(second))
+    assert judged.judge.would_take(guard, ["b"]) == "b"
+    judged.operations.change(PODS, "default/second", lambda pod: labels_of(pod).update(app="web"))
+    judged.handle()
+    judged.judge.undone(uid_of(second))
+    assert judged.judge.would_take(guard, ["b"]) == ""
+
+
+@pytest.mark.parametrize("is_undone_first", [False, True])
+def test_a_deleted_pod_whose_binding_failed_counts_no_more(store: Store, *, is_undone_first: bool) -> None:
+    judged = Judged(store)
+    second, third = judged.pending("second"), judged.pending("third")
+    judged.handle()
+    assert judged.judge.decided(second, "b") is None
+    if is_undone_first:
+        judged.judge.undone(uid_of(second))
+    store.remove(PODS, "default/second")
+    judged.handle()
+    judged.judge.undone(uid_of(second))
+    assert judged.judge.would_take(third, ["a", "b"]) == "b"
 
 
 def test_a_judge_that_is_replaced_leaves_nothing_to_the_collector(store: Store) -> None:

@@ -191,6 +191,10 @@ class JournalReplay:
         """A pod without a node as the state has it; None where it has none."""
         return self._pending.get(uid)
 
+    def is_deleted(self, uid: str) -> bool:
+        """Whether the deletion of a pod is applied."""
+        return uid in self._deleted
+
     def decide(self, decision: JournalDecision) -> None:
         """Counts a pod on the node of the decision. A pod that was deleted meanwhile is never bound and does not count."""
         if decision.uid in self._deleted:
