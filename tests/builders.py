@@ -254,15 +254,15 @@ namespace = _decoded(namespace_json, NAMESPACES)
 
 
 def index_of(*objects: Object, rules: Rules | None = None) -> ClusterIndex:
-    """An index that has been told of these objects, in this order."""
+    """An index with these objects, which were added in this order."""
     index = ClusterIndex(rules or Rules(), counts_of_rules())
     for obj in objects:
         index.upsert(obj)
     return index
 
 
-def asking(pod: Json, *names: str, nodes: Sequence[Json] | None = None) -> ExtenderArgs:
-    """The scheduler's question about a pod, by names or with full nodes, read as the service reads it."""
+def extender_args(pod: Json, *names: str, nodes: Sequence[Json] | None = None) -> ExtenderArgs:
+    """The scheduler's filter request for a pod, by names or with full nodes, read as the service reads it."""
     listed = None if nodes is None else {"metadata": {}, "items": list(nodes)}
     body = {"Pod": pod, "Nodes": listed, "NodeNames": names if nodes is None else None}
     return decode_args(orjson.dumps(body))

@@ -116,8 +116,8 @@ class FakeClock:
             ended.set_result(None)
 
 
-class FakeSink(Generic[T]):
-    """Holds what a reflector has told: all lists, all batches, and the objects as they should now be.
+class FakeHandler(Generic[T]):
+    """An event handler that records the calls of a reflector: all lists, all batches, and the objects as they should now be.
 
     ``failure`` is raised at the next batch.
     """
@@ -140,8 +140,8 @@ class FakeSink(Generic[T]):
         if self.failure:
             raise self.failure
         self.batches.append(list(changes))
-        for found, gone in changes:
-            if gone:
+        for found, deleted in changes:
+            if deleted:
                 self.objects.pop(found.key, None)
             else:
                 self.objects[found.key] = found
@@ -153,14 +153,14 @@ class FakeSink(Generic[T]):
 
 
 class FakeBacklog(Backlog):
-    """What is queued and was not told."""
+    """The backlog of a `FakeReflector`: changes that are queued and not handled yet."""
 
     def __init__(self, queue: asyncio.Queue[Any]) -> None:
         self._queue = queue
 
     @property
     def is_behind(self) -> bool:
-        """Whether something that was queued has not been told."""
+        """Whether a queued change has not been handled."""
         return not self._queue.empty()
 
     def may_be_behind(self, _readable: Container[int]) -> bool:
@@ -171,23 +171,23 @@ class FakeBacklog(Backlog):
 
 
 class FakeReflector(Reflector[Object]):
-    """A reflector that tells what a test queues, in order, and can be made to fail."""
+    """A reflector that passes on the changes that a test queues, in order, and can be made to fail."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.status = ReflectorStatus(name, outage="")
         self.runs = 0
-        self.told = 0
+        self.handled = 0
         self._queue: asyncio.Queue[Callable[[EventHandler[Object]], Awaitable[None]]] = asyncio.Queue()
         self.backlog = FakeBacklog(self._queue)
 
-    def tell_all(self, *objects: Object, unreadable: Collection[str] = ()) -> None:
+    def notify_list(self, *objects: Object, unreadable: Collection[str] = ()) -> None:
         """Queue a complete list."""
-        self._queue.put_nowait(lambda sink: sink.replace({found.key: found for found in objects}, unreadable))
+        self._queue.put_nowait(lambda handler: handler.replace({found.key: found for found in objects}, unreadable))
 
-    def tell(self, *changes: tuple[Object, bool]) -> None:
-        """Queue a batch of (object, whether it is gone)."""
-        self._queue.put_nowait(lambda sink: sink.apply(changes))
+    def notify(self, *changes: tuple[Object, bool]) -> None:
+        """Queue a batch of (object, whether it is deleted)."""
+        self._queue.put_nowait(lambda handler: handler.apply(changes))
 
     def fail(self, error: Exception) -> None:
         """Queue a failure of the reflector itself."""
@@ -197,17 +197,17 @@ class FakeReflector(Reflector[Object]):
 
         self._queue.put_nowait(raise_it)
 
-    async def run(self, sink: EventHandler[Object]) -> None:
-        """Tell for ever."""
+    async def run(self, handler: EventHandler[Object]) -> None:
+        """Pass on changes until cancelled."""
         self.runs += 1
         while True:
-            telling = await self._queue.get()
-            await telling(sink)
-            self.told += 1
+            call = await self._queue.get()
+            await call(handler)
+            self.handled += 1
 
 
 class FakeIndex:
-    """An index that only remembers: objects by kind, and each call it was given. ``on_call`` is told of each first."""
+    """An index that only records: objects by kind, and each call. ``on_call`` is called first each time."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}

@@ -81,18 +81,18 @@ class Link:
         except ConnectionCut:
             raise ConnectionResetError("the connection was cut") from None
 
-    async def feed(self, call: Call, watch: ServedWatch, stream: _Stream) -> None:
+    async def receive(self, call: Call, watch: ServedWatch, stream: _Stream) -> None:
         """Passes the lines of a watch to its stream until one of them ends."""
         is_known = not watch.wants_initial
 
         async def write(data: bytes) -> None:
             nonlocal is_known
             is_known = is_known or _INITIAL_END in data
-            position = watch.position if is_known else stream.fed
+            position = watch.position if is_known else stream.received
             for begin in range(0, len(data), _READ_AHEAD):
                 await stream.has_room.wait()
                 is_last = begin + _READ_AHEAD >= len(data)
-                stream.feed(data[begin : begin + _READ_AHEAD], position if is_last else stream.fed)
+                stream.receive(data[begin : begin + _READ_AHEAD], position if is_last else stream.received)
 
         self._streams.add(stream)
         try:
@@ -101,7 +101,7 @@ class Link:
         except StreamEnd as end:
             stream.end(end.last)
         except ConnectionCut as cut:
-            stream.feed(cut.partial, stream.fed)
+            stream.receive(cut.partial, stream.received)
             stream.drop()
         finally:
             self._streams.discard(stream)
@@ -157,17 +157,17 @@ class _Stream(ByteStream):
         response = SimpleNamespace(content=self._body, connection=None, close=self.drop)
         super().__init__(cast("ClientResponse", response), f"GET {kind.plural}")
         self._link, self._kind = link, kind
-        self.fed = self._read_to = position
+        self.received = self._read_to = position
 
-    def feed(self, data: bytes, position: int) -> None:
+    def receive(self, data: bytes, position: int) -> None:
         """Bytes arrive."""
         if data and not self._body.exception():
             self._body.feed_data(data)
-            self.fed = position
+            self.received = position
 
     def end(self, last: bytes) -> None:
         """The last bytes arrive, and the end."""
-        self.feed(last, self.fed)
+        self.receive(last, self.received)
         self._body.feed_eof()
 
     def drop(self) -> None:
@@ -179,7 +179,7 @@ class _Stream(ByteStream):
         """As the base; whoever reads on has handled what was read before."""
         self._link.handled[self._kind] = self._read_to
         chunk = await super().read(patience)
-        self._read_to = self.fed
+        self._read_to = self.received
         return chunk
 
 
@@ -223,7 +223,7 @@ class InMemoryConnection(Connection):
         # What a watch from a version does not send is known; a streaming list replaces all at its end.
         known = link.handled.get(target.kind, 0) if watch.wants_initial or watch.is_expired else watch.position
         stream = _Stream(link, target.kind, known)
-        feeding = asyncio.create_task(link.feed(call, watch, stream))
+        feeding = asyncio.create_task(link.receive(call, watch, stream))
         try:
             yield stream
         finally:

@@ -8,10 +8,7 @@ import orjson
 
 from extender.model.policies import CLUSTER_KIND, GROUP, KUPID_GROUP, NAMESPACED_KIND, Policy
 from extender.wire.policies.policies_v1 import decode_policy
-from tests.builders import Json
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+from tests.builders import PREFERRED, REQUIRED, Json
 
 
 def policy_json(

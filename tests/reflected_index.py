@@ -19,8 +19,8 @@ class HeldReflector(FakeReflector):
 
     handler: EventHandler[Object]
 
-    async def run(self, sink: EventHandler[Object]) -> None:
-        self.handler = sink
+    async def run(self, event_handler: EventHandler[Object]) -> None:
+        self.handler = event_handler
 
 
 class ReflectedIndex:
@@ -43,9 +43,9 @@ class ReflectedIndex:
         finish(self._fakes[kind].handler.replace({found.key: found for found in objects}))
         return self._reflectors.relist_changes()[kind] - before
 
-    def apply(self, kind: str, found: Object, *, gone: bool = False) -> None:
-        """One change that a watch tells."""
-        finish(self._fakes[kind].handler.apply([(found, gone)]))
+    def apply(self, kind: str, found: Object, *, deleted: bool = False) -> None:
+        """One change that a watch shows."""
+        finish(self._fakes[kind].handler.apply([(found, deleted)]))
 
 
 def finish(work: Coroutine[None, None, None] | object) -> None:

@@ -115,13 +115,13 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """A pod is asked about, so that the groups of its question exist from here on."""
+class Request:
+    """A request for a pod, so that the groups of its constraints exist from here on."""
 
     pod: Json
 
 
-Step = Change | Ask
+Step = Change | Request
 
 _KINDS: Final[dict[str, Kind[Any]]] = {
     "pods": PODS,
@@ -273,7 +273,7 @@ def steps() -> st.SearchStrategy[Step]:
         (1, _changed("nodes", NODE_NAMES, nodes)),
         (1, _changed("namespaces", NAMESPACE_NAMES[:2], namespaces)),
         (1, workloads()),
-        (1, pods().map(Ask)),
+        (1, pods().map(Request)),
     )
 
 

@@ -57,9 +57,9 @@ def test_the_schedulers_file_asks_where_the_extender_answers(mode: Mode) -> None
     (stanza,) = load(SCHEDULER_FILES[mode])["extenders"]
     assert stanza["urlPrefix"] == f"http://{server.bind_address}"
     verbs = {"filter": "filterVerb", "prioritize": "prioritizeVerb", "preempt": "preemptVerb"}
-    asked = {verb: f"/{stanza[field]}" for verb, field in verbs.items() if field in stanza}
-    assert asked == {verb: getattr(server.paths, verb) for verb in asked}
-    assert verbs.keys() - asked == (set() if has_scores(default_settings(mode)) else {"prioritize"})
+    requested = {verb: f"/{stanza[field]}" for verb, field in verbs.items() if field in stanza}
+    assert requested == {verb: getattr(server.paths, verb) for verb in requested}
+    assert verbs.keys() - requested == (set() if has_scores(default_settings(mode)) else {"prioritize"})
 
 
 @pytest.mark.parametrize("mode", SCHEDULER_FILES)

@@ -10,7 +10,7 @@ import pytest
 from tests.programs import REQUIRED, tool
 
 ROOT = Path(__file__).resolve().parents[1]
-ASKED_FOR = re.compile(r"""\btool\("([^"]+)"(?:, "([^"]+)")?\)""")
+NEEDED = re.compile(r"""\btool\("([^"]+)"(?:, "([^"]+)")?\)""")
 
 
 def test_a_missing_program_skips_the_test_and_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,9 +31,9 @@ def test_continuous_integration_installs_and_checks_every_program_that_a_test_as
     (checked,) = re.findall(r'^programs="(.*)"$', script, re.MULTILINE)
     files = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
     sources = [path.read_text("utf-8") for path in files if not path.is_relative_to(ROOT / "tests" / "e2e")]
-    asked = {name for source in sources for name, _ in ASKED_FOR.findall(source)}
-    assert asked
-    assert asked <= set(checked.split())
+    requested = {name for source in sources for name, _ in NEEDED.findall(source)}
+    assert requested
+    assert requested <= set(checked.split())
     assert f"export {REQUIRED}=1" in script
 
 

@@ -89,7 +89,7 @@ async def all_played(names: Sequence[str], *, tls: bool) -> list[Outcome]:
         await played(target, "no HTTP at all")  # so that what is made on first use does not count
         for name in names:
             outcome = await played(target, name)
-            _tell(f"{'TLS  ' if tls else 'plain'} {outcome.line()}")
+            _report(f"{'TLS  ' if tls else 'plain'} {outcome.line()}")
             found.append(outcome)
     return found
 
@@ -100,12 +100,12 @@ async def all_of_tenants(names: Sequence[str]) -> list[Outcome]:
     async with target_of(tls=False, objects=tenants.cluster(), settings=tenants.SETTINGS) as target:
         for name in names:
             outcome = await played(target, name, tenants.TENANTS)
-            _tell(f"tenant {outcome.line()}")
+            _report(f"tenant {outcome.line()}")
             found.append(outcome)
     return found
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -128,7 +128,7 @@ def main() -> int:
         found += asyncio.run(all_played(names, tls=tls)) if names else []
     found += asyncio.run(all_of_tenants(of_tenants)) if of_tenants else []
     hurt = [outcome for outcome in found if not outcome.is_harmless]
-    _tell(f"{len(found)} attacks, {len(hurt)} of them did harm")
+    _report(f"{len(found)} attacks, {len(hurt)} of them did harm")
     return 1 if hurt else 0
 
 

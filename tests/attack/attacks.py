@@ -50,7 +50,7 @@ class Target:
         async with self.wire() as connection:
             with suppress(ConnectionError):  # refused before all was sent; the answer may be there all the same
                 await connection.send(request)
-            return told(await connection.status())
+            return status_text(await connection.status())
 
 
 Play = Callable[[Target], Awaitable[str]]
@@ -101,7 +101,7 @@ def registered() -> "Attacks":
     return ATTACKS
 
 
-def told(status: int) -> str:
+def status_text(status: int) -> str:
     """A status for people; 0 is a connection that was closed without an answer."""
     return str(status) if status else "cut"
 

@@ -24,7 +24,7 @@ def _filled(piece: bytes, count: int = 0) -> bytes:
     return piece * (count or MOST // len(piece))
 
 
-def _ask(body: bytes, path: str = "/filter", **fields: str) -> bytes:
+def _request(body: bytes, path: str = "/filter", **fields: str) -> bytes:
     return whole("POST", path, body, **fields)
 
 
@@ -41,46 +41,48 @@ GZIP_BOMB = _OF_GZIP + _DEFLATED + zlib.crc32(_ZEROS).to_bytes(4, "little") + le
 _ZLIB_BOMB = zlib.compress(b"", 9)[:2] + _DEFLATED + zlib.adler32(_ZEROS).to_bytes(4, "big")
 for _encoding, _bomb in {"gzip": GZIP_BOMB, "deflate": _ZLIB_BOMB}.items():
     for _path in ("/filter", "/livez", "/debug/loglevel", "/none"):
-        ATTACKS.each(f"512 MiB as {_encoding} to {_path}", _ask(_bomb, _path, Content_Encoding=_encoding))
+        ATTACKS.each(f"512 MiB as {_encoding} to {_path}", _request(_bomb, _path, Content_Encoding=_encoding))
 del _ZEROS
 
-ATTACKS.each("a body that is cut inside of a character", _ask(question(b'["\xe2\x82"]')))
-ATTACKS.each("lone surrogates", _ask(question(rb'["\ud800","\udfff"]')))
-ATTACKS.each("NaN, Infinity, 1e999", _ask(question(b"[]", b'{"spec":{"priority":NaN},"x":[Infinity,1e999]}')))
-ATTACKS.each("1e999 as a priority", _ask(question(b"[]", b'{"metadata":{"uid":"c"},"spec":{"priority":1e999}}')))
-ATTACKS.each("duplicate keys", _ask(b'{"Pod":null,"Pod":' + _POD + b',"NodeNames":[],"NodeNames":["a"]}'))
-ATTACKS.each("keys in another case, 100,000 times", _ask(b"{" + b'"pod":1,' * 100_000 + b'"nodenames":[]}'))
-ATTACKS.each("100,000 unknown keys", _ask(b"{" + b",".join(b'"k%d":1' % n for n in range(100_000)) + b"}"))
-ATTACKS.each("32 MiB, above the limit", _ask(b"[" * 2**25))
-ATTACKS.each("8 MiB of [", _ask(_filled(b"[")))
-ATTACKS.each("8 MiB of { inside of the pod", _ask(b'{"Pod":{"metadata":' + _filled(b'{"a":')))
-ATTACKS.each("8 MiB of digits", _ask(_filled(b"7")))
-ATTACKS.each("1 MiB of digits as a priority", _ask(question(b"[]", b'{"spec":{"priority":' + b"7" * 2**20 + b"}}")))
-ATTACKS.each("8 MiB of digits as a priority", _ask(b'{"Pod":{"spec":{"priority":' + _filled(b"7") + b"}}}"))
-ATTACKS.each("8 MiB of spaces", _ask(_filled(b" ")))
-ATTACKS.each("8 MiB in one string", _ask(question(b'["' + _filled(b"a") + b'"]')))
-ATTACKS.each("8 MiB of escapes in one string", _ask(question(b'["' + _filled(rb"\u0041") + b'"]')))
-ATTACKS.each("600,000 names", _ask(question(orjson.dumps([f"node-{n}" for n in range(600_000)]))))
-ATTACKS.each("one name 2,000,000 times", _ask(question(b"[" + b'"a",' * 2_000_000 + b'"a"]')))
-ATTACKS.each("2,800,000 empty nodes", _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _filled(b"{},") + b"{}]}}"))
-ATTACKS.each("4,000,000 numbers as nodes", _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _filled(b"1,") + b"1]}}"))
+ATTACKS.each("a body that is cut inside of a character", _request(question(b'["\xe2\x82"]')))
+ATTACKS.each("lone surrogates", _request(question(rb'["\ud800","\udfff"]')))
+ATTACKS.each("NaN, Infinity, 1e999", _request(question(b"[]", b'{"spec":{"priority":NaN},"x":[Infinity,1e999]}')))
+ATTACKS.each("1e999 as a priority", _request(question(b"[]", b'{"metadata":{"uid":"c"},"spec":{"priority":1e999}}')))
+ATTACKS.each("duplicate keys", _request(b'{"Pod":null,"Pod":' + _POD + b',"NodeNames":[],"NodeNames":["a"]}'))
+ATTACKS.each("keys in another case, 100,000 times", _request(b"{" + b'"pod":1,' * 100_000 + b'"nodenames":[]}'))
+ATTACKS.each("100,000 unknown keys", _request(b"{" + b",".join(b'"k%d":1' % n for n in range(100_000)) + b"}"))
+ATTACKS.each("32 MiB, above the limit", _request(b"[" * 2**25))
+ATTACKS.each("8 MiB of [", _request(_filled(b"[")))
+ATTACKS.each("8 MiB of { inside of the pod", _request(b'{"Pod":{"metadata":' + _filled(b'{"a":')))
+ATTACKS.each("8 MiB of digits", _request(_filled(b"7")))
+ATTACKS.each("1 MiB of digits as a priority", _request(question(b"[]", b'{"spec":{"priority":' + b"7" * 2**20 + b"}}")))
+ATTACKS.each("8 MiB of digits as a priority", _request(b'{"Pod":{"spec":{"priority":' + _filled(b"7") + b"}}}"))
+ATTACKS.each("8 MiB of spaces", _request(_filled(b" ")))
+ATTACKS.each("8 MiB in one string", _request(question(b'["' + _filled(b"a") + b'"]')))
+ATTACKS.each("8 MiB of escapes in one string", _request(question(b'["' + _filled(rb"\u0041") + b'"]')))
+ATTACKS.each("600,000 names", _request(question(orjson.dumps([f"node-{n}" for n in range(600_000)]))))
+ATTACKS.each("one name 2,000,000 times", _request(question(b"[" + b'"a",' * 2_000_000 + b'"a"]')))
+ATTACKS.each("2,800,000 empty nodes", _request(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _filled(b"{},") + b"{}]}}"))
+ATTACKS.each(
+    "4,000,000 numbers as nodes", _request(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _filled(b"1,") + b"1]}}")
+)
 ATTACKS.each(
     "270,000 tiny nodes",
-    _ask(
+    _request(
         b'{"Pod":' + _POD + b',"Nodes":{"items":['
         b"" + b",".join(b'{"metadata":{"name":"%x"}}' % n for n in range(270_000)) + b"]}}"
     ),
 )
 ATTACKS.each(
     "600,000 victims",
-    _ask(
+    _request(
         b'{"Pod":' + _POD + b',"NodeNameToMetaVictims":{"a":{"Pods":[' + b'{"UID":"u"},' * 600_000 + b'{"UID":"u"}]}}}',
         "/preempt",
     ),
 )
 ATTACKS.each(
     "500,000 candidate nodes",
-    _ask(
+    _request(
         b'{"Pod":'
         + _POD
         + b',"NodeNameToMetaVictims":{'
@@ -91,7 +93,7 @@ ATTACKS.each(
 )
 ATTACKS.each(
     "a pod with 500,000 labels",
-    _ask(
+    _request(
         question(
             b'["a"]',
             b'{"metadata":{"uid":"c","labels":{' + b",".join(b'"k%d":"v"' % n for n in range(500_000)) + b"}}}",
@@ -102,7 +104,7 @@ ATTACKS.each(
 
 ATTACKS.each(
     "a pod with 190,000 containers",
-    _ask(
+    _request(
         question(
             b'["a"]',
             b'{"metadata":{"uid":"c"},"spec":{"containers":['
@@ -113,7 +115,7 @@ ATTACKS.each(
 )
 ATTACKS.each(
     "a pod with 100,000 different resources",
-    _ask(
+    _request(
         question(
             b'["a"]',
             b'{"metadata":{"uid":"c"},"spec":{"containers":[{"resources":{"requests":{'
@@ -124,7 +126,7 @@ ATTACKS.each(
 )
 ATTACKS.each(
     "49,000 whole victims",
-    _ask(
+    _request(
         b'{"Pod":' + _POD + b',"NodeNameToVictims":{"a":{"Pods":['
         b"" + b",".join(b'{"metadata":{"uid":"%d"},"spec":{"containers":[{}]}}' % n for n in range(49_000)) + b"]}}}",
         "/preempt",
@@ -132,16 +134,18 @@ ATTACKS.each(
 )
 ATTACKS.each(
     "19,000 candidate nodes with two victims each",
-    _ask(
+    _request(
         b'{"Pod":' + _POD + b',"NodeNameToMetaVictims":{'
         b"" + b",".join(b'"n%d":{"Pods":[{"UID":"u%d"},{"UID":"v"}]}' % (n, n) for n in range(19_000)) + b"}}",
         "/preempt",
     ),
 )
 _NODES = b",".join(b'{"metadata":{"name":"n%d","labels":{"a":"b","c":"d"}}}' % n for n in range(5_000))
-ATTACKS.each("5,000 whole nodes", _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _NODES + b"]}}"))
-ATTACKS.each("19,000 names", _ask(question(orjson.dumps([f"node-{n}" for n in range(19_000)]))))
-ATTACKS.each("19,000 names to score", _ask(question(orjson.dumps([f"node-{n}" for n in range(19_000)])), "/prioritize"))
+ATTACKS.each("5,000 whole nodes", _request(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _NODES + b"]}}"))
+ATTACKS.each("19,000 names", _request(question(orjson.dumps([f"node-{n}" for n in range(19_000)]))))
+ATTACKS.each(
+    "19,000 names to score", _request(question(orjson.dumps([f"node-{n}" for n in range(19_000)])), "/prioritize")
+)
 
 
 async def _together(target: Target, request: bytes) -> str:
@@ -153,17 +157,19 @@ async def _together(target: Target, request: bytes) -> str:
 @ATTACKS.attack("20 times 7 MiB of whole nodes at once", quick=False)
 async def _(target: Target) -> str:
     nodes = [{"metadata": {"name": f"n{number}", "annotations": {"a": "x" * 60_000}}} for number in range(120)]
-    return await _together(target, _ask(orjson.dumps({"Pod": {"metadata": {"uid": "u"}}, "Nodes": {"items": nodes}})))
+    return await _together(
+        target, _request(orjson.dumps({"Pod": {"metadata": {"uid": "u"}}, "Nodes": {"items": nodes}}))
+    )
 
 
 @ATTACKS.attack("20 times 5,000 whole nodes at once", quick=False)
 async def _(target: Target) -> str:
-    return await _together(target, _ask(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _NODES + b"]}}"))
+    return await _together(target, _request(b'{"Pod":' + _POD + b',"Nodes":{"items":[' + _NODES + b"]}}"))
 
 
 @ATTACKS.attack("20 times 19,000 names at once", quick=False)
 async def _(target: Target) -> str:
-    return await _together(target, _ask(question(orjson.dumps([f"node-{n}" for n in range(19_000)]))))
+    return await _together(target, _request(question(orjson.dumps([f"node-{n}" for n in range(19_000)]))))
 
 
 @ATTACKS.attack("32 MiB in chunks of one byte")

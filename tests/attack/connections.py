@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import orjson
 
-from tests.attack.attacks import ATTACKS, Target, told
+from tests.attack.attacks import ATTACKS, Target, status_text
 from tests.attack.bodies import question
 from tests.server.raw import Wire, head_of, whole
 
@@ -70,7 +70,7 @@ async def _(target: Target) -> str:
     for _ in range(2000):
         async with target.bare():
             pass
-    return told(int(await target.status(head_of("GET", "/livez"))))
+    return status_text(int(await target.status(head_of("GET", "/livez"))))
 
 
 @ATTACKS.attack("a half-closed connection")
@@ -79,7 +79,7 @@ async def _(target: Target) -> str:
         await connection.send(HALF)
         if connection.writer.can_write_eof():
             connection.writer.write_eof()
-        return told(await connection.status())
+        return status_text(await connection.status())
 
 
 @ATTACKS.attack("60 answers of 7 MiB that are not taken", quick=False)

@@ -8,7 +8,7 @@ import ssl
 from collections import Counter
 from contextlib import suppress
 
-from tests.attack.attacks import ATTACKS, Target, told
+from tests.attack.attacks import ATTACKS, Target, status_text
 from tests.server.raw import head_of
 
 _RECORD = b"\x16\x03\x01"
@@ -54,7 +54,7 @@ for _title, _content in {
                 await connection.send(content)
                 if connection.writer.can_write_eof():
                     connection.writer.write_eof()
-            return told(await connection.status())
+            return status_text(await connection.status())
 
 
 @ATTACKS.attack("200 ClientHellos at once, and no more", quick=False)
@@ -101,7 +101,7 @@ async def _(target: Target) -> str:
         return "plain HTTP"
     async with target.wire() as connection:
         os.write(connection.writer.get_extra_info("socket").fileno(), b"not a record" * 100)  # past the encryption
-        return told(await connection.status())
+        return status_text(await connection.status())
 
 
 @ATTACKS.attack("a client of TLS 1.2, which the settings do not allow")

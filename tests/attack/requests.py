@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 
-from tests.attack.attacks import ATTACKS, Target, told
+from tests.attack.attacks import ATTACKS, Target, status_text
 from tests.server.raw import head_of, whole
 
 _HEADERS = "\r\n".join(f"X-{number}: y" for number in range(5000))
@@ -108,7 +108,7 @@ for _name, _request in {
 async def _(target: Target) -> str:
     async with target.wire() as connection:
         await connection.send(head_of("POST", "/filter", Content_Length="1000000", Expect="100-continue"))
-        return f"{told(await connection.status())}, then {told(await connection.status())}"
+        return f"{status_text(await connection.status())}, then {status_text(await connection.status())}"
 
 
 @ATTACKS.attack("1,000 pipelined requests")
@@ -137,7 +137,7 @@ async def _(target: Target) -> str:
         with suppress(ConnectionError):
             await connection.send(head_of("POST", "/filter", **both) + b"0\r\n\r\n" + hidden)
         answers = [await connection.status() for _ in range(3)]
-    return "failed: both were answered" if answers[1] else f"{told(answers[0])}, then {told(answers[1])}"
+    return "failed: both were answered" if answers[1] else f"{status_text(answers[0])}, then {status_text(answers[1])}"
 
 
 @ATTACKS.attack("1,000 pipelined questions")
@@ -195,8 +195,8 @@ async def _(target: Target) -> str:
     if target.tls is not None:
         return "the certificate has another name"
     answers = {path: await _named(target, path) for path in paths}
-    told_all = ", ".join(f"{path} {status}" for path, status in answers.items())
-    return told_all if set(answers.values()) == {"403"} else f"failed: {told_all}"
+    statuses = ", ".join(f"{path} {status}" for path, status in answers.items())
+    return statuses if set(answers.values()) == {"403"} else f"failed: {statuses}"
 
 
 async def _named(target: Target, path: str) -> str:

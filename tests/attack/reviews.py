@@ -7,7 +7,7 @@ import orjson
 
 from extender.simulator.apiserver.kinds import EVENTS, POLICY_KINDS
 from extender.tasks.policy_status import ROUND_SECONDS
-from tests.attack.attacks import ATTACKS, Target, told
+from tests.attack.attacks import ATTACKS, Target, status_text
 from tests.fakes import PATIENCE
 from tests.policies import policy_json
 from tests.server.raw import whole, wire
@@ -28,7 +28,7 @@ async def _(target: Target) -> str:
     pod = {"kind": "Pod", "metadata": {"name": "made-up", "labels": {"app": "db"}}}
     status, answer = await _reviewed(target, "mutate", {**pod, "spec": {"nodeSelector": {"pool": _FORGED}}})
     if target.tls is not None:
-        return told(status) if status == 401 else f"failed: {told(status)} {answer!r}"
+        return status_text(status) if status == 401 else f"failed: {status_text(status)} {answer!r}"
     if _FORGED.encode() not in answer:
         return f"failed: the policy was not applied, so nothing was attacked: {answer!r}"
     await asyncio.sleep(ROUND_SECONDS + 1)  # the leader has written every status since
@@ -38,7 +38,9 @@ async def _(target: Target) -> str:
     ])  # fmt: skip
     if b"observedGeneration" not in written:
         return "failed: no status was written, so nothing was attacked"
-    return "failed: it is in the status" if _FORGED.encode() in written else f"{told(status)}, and no trace of it"
+    return (
+        "failed: it is in the status" if _FORGED.encode() in written else f"{status_text(status)}, and no trace of it"
+    )
 
 
 @ATTACKS.attack("a policy that guesses at what is directed for others", quick=False)
@@ -47,8 +49,8 @@ async def _(target: Target) -> str:
     mine = policy_json("mine", "default", nodeSelector={"pool": "guess", "disk": "guess"})
     status, answer = await _reviewed(target, "validate", mine)
     if target.tls is not None:
-        return told(status) if status == 401 else f"failed: {told(status)} {answer!r}"
-    return f"failed: {answer!r}" if b"for-others" in answer else f"{told(status)}, and no word of it"
+        return status_text(status) if status == 401 else f"failed: {status_text(status)} {answer!r}"
+    return f"failed: {answer!r}" if b"for-others" in answer else f"{status_text(status)}, and no word of it"
 
 
 def _known(target: Target) -> Any:

@@ -151,10 +151,10 @@ def _script(name: str, script: Script, *, seconds: float = SECONDS, quick: bool 
     async def play(target: Target) -> str:
         async with target.front.playing(script):
             await asyncio.sleep(seconds)
-            asked = target.front.requests
-        if not asked:
+            requests = target.front.requests
+        if not requests:
             return "failed: nothing was read"
-        return f"read {asked} times; {await _seen_after(target, f'after-script-{next(_NAMES)}')}"
+        return f"read {requests} times; {await _seen_after(target, f'after-script-{next(_NAMES)}')}"
 
     ATTACKS.attack(name, quick=quick)(play)
 

@@ -169,19 +169,19 @@ class Beside:
 
     async def play(self, attack: Callable[[Target, Beside], Awaitable[str]]) -> str:
         """What the attack tells, with what the honest pod's requests cost; "failed: …" where they cost too much."""
-        (asking,) = await _put(self._target, [_honest("asking")])
-        await _known(self._target, asking)
+        (incoming,) = await _put(self._target, [_honest("asking")])
+        await _known(self._target, incoming)
         await asyncio.sleep(_CALM_SECONDS)  # what an earlier attack created is gone
-        request = _filter(asking, range(100))
-        await self._ask(request, lambda: len(self._costs) >= _ALONE)
+        request = _filter(incoming, range(100))
+        await self._request(request, lambda: len(self._costs) >= _ALONE)
         alone, self._costs = _p99(self._costs), []
         playing = asyncio.ensure_future(attack(self._target, self))
-        await self._ask(request, lambda: playing.done() and (len(self._costs) >= _ALONE or not self._counts))
-        await _remove(self._target, [asking])
-        told, beside = await playing, _p99(self._costs)
-        text = f"{told}; p99 of others {alone * 1000:.1f} ms alone, {beside * 1000:.1f} ms beside it"
+        await self._request(request, lambda: playing.done() and (len(self._costs) >= _ALONE or not self._counts))
+        await _remove(self._target, [incoming])
+        reported, beside = await playing, _p99(self._costs)
+        text = f"{reported}; p99 of others {alone * 1000:.1f} ms alone, {beside * 1000:.1f} ms beside it"
         is_fair = beside <= max(_OTHERS * alone, alone + _SLICES)
-        return text if is_fair or told.startswith("failed") else f"failed: {text}"
+        return text if is_fair or reported.startswith("failed") else f"failed: {text}"
 
     def begin(self) -> None:
         """What the attack needs is there: the requests count from now on."""
@@ -191,7 +191,7 @@ class Beside:
         """They count no more: what is left is to remove it."""
         self._counts = False
 
-    async def _ask(self, request: bytes, is_enough: Callable[[], bool]) -> None:
+    async def _request(self, request: bytes, is_enough: Callable[[], bool]) -> None:
         async with self._target.wire() as connection:
             while not is_enough():
                 before = Used.of(self._target.process).ran
@@ -301,11 +301,11 @@ async def _(target: Target, beside: Beside) -> str:
         return found
 
     bound = [with_ports(f"ports-{at}", 200 * at, 200, on=f"node-{at}") for at in range(300)]
-    asking = [with_ports(f"asks-{at}", 7 * at, 200) for at in range(20)]
-    made = await _put(target, [with_ports("all-ports", 0, 38_000, on="node-0"), *bound, *asking])
-    await _known(target, asking[-1])
+    incoming = [with_ports(f"asks-{at}", 7 * at, 200) for at in range(20)]
+    made = await _put(target, [with_ports("all-ports", 0, 38_000, on="node-0"), *bound, *incoming])
+    await _known(target, incoming[-1])
     beside.begin()
-    cost = await _cost(target, [_filter(each, range(500)) for each in asking])
+    cost = await _cost(target, [_filter(each, range(500)) for each in incoming])
     beside.end()
     await _remove(target, made)
     return f"{cost * 1000:.1f} ms each"
@@ -388,15 +388,15 @@ async def _(target: Target, _beside: Beside) -> str:
         "system", HOSTILE, priorityClassName="system-node-critical", priority=2_000_001_000, affinity=everywhere
     )
     placed = pod("placed", HOSTILE, on="node-0", affinity=everywhere)
-    asking = _honest("meets")
-    made = await _put(target, [system, asking])
-    await _known(target, asking)
+    incoming = _honest("meets")
+    made = await _put(target, [system, incoming])
+    await _known(target, incoming)
     async with target.wire() as connection:
         answer = await _answer(connection, _filter(system, range(100)))
         made += await _put(target, [placed])
         await asyncio.sleep(0.5)
-        others = await _answer(connection, _filter(asking, range(0, 400, 4)))  # all in the zone of that node
-        elsewhere = await _answer(connection, _filter(asking, range(400)))
+        others = await _answer(connection, _filter(incoming, range(0, 400, 4)))  # all in the zone of that node
+        elsewhere = await _answer(connection, _filter(incoming, range(400)))
     await _remove(target, made)
     if answer["NodeNames"]:
         return "failed: the priority class exempts it from the quota"

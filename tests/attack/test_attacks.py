@@ -19,6 +19,6 @@ async def test_the_service_goes_on_after_each(*, tls: bool) -> None:
     async with target_of(tls=tls) as target:
         for name in few:
             async with asyncio.timeout(60):
-                told = await attacks.plays[name](target)
-            assert "500" not in told.split("; "), name
+                reported = await attacks.plays[name](target)
+            assert "500" not in reported.split("; "), name
             assert await target.status(head_of("GET", "/readyz")) == "200", name

@@ -46,7 +46,7 @@ class Strict(ApiServer):
     hides_pods: bool = False
     lacks: frozenset[ServedKind] = frozenset()
     guards: dict[str, list[dict[str, Any]]] | None = None
-    asked: list[dict[str, Any]]
+    requests: list[dict[str, Any]]
 
     async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         if call.path == "/version":
@@ -56,7 +56,7 @@ class Strict(ApiServer):
             return web.json_response({"metadata": {}, "items": self.guards.get(call.path.rpartition("/")[2], [])})
         if "accessreviews" in call.path:
             review = await request.json()
-            self.asked.append(review["spec"])
+            self.requests.append(review["spec"])
             wanted = review["spec"]["resourceAttributes"]
             name = "/".join(part for part in (wanted["verb"], wanted["resource"], wanted["subresource"]) if part)
             return web.json_response({**review, "status": {"allowed": name not in self.denied}}, status=201)
@@ -96,11 +96,11 @@ class Setup:
 
 @asynccontextmanager
 async def set_up(
-    folder: Path, *, asks: int = 1, pods: Sequence[dict[str, Any]] = (), **sections: object
+    folder: Path, *, requests: int = 1, pods: Sequence[dict[str, Any]] = (), **sections: object
 ) -> AsyncIterator[Setup]:
     """A service that follows a cluster, with these pods beside the usual ones, and was asked by name so many times."""
     async with Strict() as api:
-        api.asked = []
+        api.requests = []
         api.store.load([*json.loads(json.dumps(PENDING)), *pods])
         kubeconfig = str(api.write_kubeconfig(folder / "kubeconfig"))
         config = configuration(folder, kube={"kubeconfig": kubeconfig}, **sections)
@@ -109,7 +109,7 @@ async def set_up(
         async with service_running(settings, api.url, 1) as (url, service), aiohttp.ClientSession() as session:
             if service.admission is not None:
                 api.admission.services["default", WEBHOOK] = ("127.0.0.1", urlsplit(service.admission.url).port or 0)
-            for _ in range(asks):
+            for _ in range(requests):
                 await session.post(f"{url}/filter", json=QUESTION)
             yield Setup(api, url, kubeconfig, folder)
 

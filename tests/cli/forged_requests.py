@@ -62,18 +62,18 @@ class Cluster:
             assert answer.status == 200, await answer.text()
             return await answer.json()
 
-    async def bind(self, asked: JsonObject, where: str) -> str:
+    async def bind(self, requested: JsonObject, where: str) -> str:
         """The error of bind, empty where the pod is bound."""
-        meta = asked["metadata"]
+        meta = requested["metadata"]
         answer = await self.post(
             "bind", PodName=meta["name"], PodNamespace=meta["namespace"], PodUID=meta["uid"], Node=where
         )
         return str(answer["Error"])
 
-    async def preempt(self, asked: JsonObject, offers: dict[str, list[str]]) -> dict[str, list[str]]:
+    async def preempt(self, requested: JsonObject, offers: dict[str, list[str]]) -> dict[str, list[str]]:
         """The victims by node that go back to the scheduler."""
         brief = {name: {"Pods": [{"UID": uid} for uid in uids]} for name, uids in offers.items()}
-        found = (await self.post("preempt", Pod=asked, NodeNameToMetaVictims=brief))["NodeNameToMetaVictims"]
+        found = (await self.post("preempt", Pod=requested, NodeNameToMetaVictims=brief))["NodeNameToMetaVictims"]
         return {name: [each["UID"] for each in victims["Pods"]] for name, victims in found.items()}
 
     def shown(self) -> dict[str, JsonObject]:
@@ -134,10 +134,10 @@ async def askers(cluster: Cluster) -> list[JsonObject]:
     return [*pending, bound, unknown, renamed, elsewhere]
 
 
-def with_lies(asked: Iterable[JsonObject]) -> list[JsonObject]:
+def with_lies(requested: Iterable[JsonObject]) -> list[JsonObject]:
     """Each as it is, and with the highest priority and without gates."""
     lies = {"priority": HIGHEST, "preemptionPolicy": "PreemptLowerPriority", "schedulingGates": None}
-    return list(chain.from_iterable((each, each | {"spec": each["spec"] | lies}) for each in asked))
+    return list(chain.from_iterable((each, each | {"spec": each["spec"] | lies}) for each in requested))
 
 
 FULL: Final = (

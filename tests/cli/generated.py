@@ -30,9 +30,9 @@ def generated(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What is said instead of a document."""
     assert main(["config", "generate", *arguments]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    return told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    return printed.err
 
 
 def stanza(document: Any) -> Any:

@@ -27,5 +27,5 @@ class Result:
 def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> Result:
     """Calls the command."""
     code = main(arguments)
-    told = capsys.readouterr()
-    return Result(code, told.out, told.err)
+    printed = capsys.readouterr()
+    return Result(code, printed.out, printed.err)

@@ -57,7 +57,7 @@ async def record(
         await player.run(step for step in play.steps if not isinstance(step.action, RestartExtender))
         await player.finish()
         if not until():
-            await _ask_until(until, url, simulated.api.store.put(PODS, LAST_POD).read())
+            await _filter_until(until, url, simulated.api.store.put(PODS, LAST_POD).read())
         if names is not None:
             names |= {
                 name
@@ -69,7 +69,7 @@ async def record(
     return service.filter_service.requests
 
 
-async def _ask_until(holds: Callable[[], bool], url: str, pod: Any) -> None:
+async def _filter_until(holds: Callable[[], bool], url: str, pod: Any) -> None:
     async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
         while not holds():
             async with session.post(f"{url}/filter", json={"Pod": pod, "NodeNames": ["open-0"]}) as answer:

@@ -90,7 +90,7 @@ def configuration(folder: Path, **sections: object) -> str:
     return str(path)
 
 
-async def ask(url: str, question: object = QUESTION) -> Any:
+async def post_filter(url: str, question: object = QUESTION) -> Any:
     async with aiohttp.ClientSession() as session, session.post(f"{url}/filter", json=question) as answer:
         assert answer.status == 200
         return await answer.json()
@@ -100,7 +100,7 @@ async def passing(url: str, names: list[str]) -> None:
     """Return once filter answers these names; the watch needs a moment to tell."""
 
     async def answers() -> bool:
-        return bool((await ask(url))["NodeNames"] == names)
+        return bool((await post_filter(url))["NodeNames"] == names)
 
     await eventually(answers)
 

@@ -119,7 +119,7 @@ async def test_an_expired_certificate_of_the_service_is_told_from_one_of_another
 async def test_why_filter_was_never_called_is_read_from_the_pods(
     there: dict[str, Any], found: tuple[str, str], words: str, tmp_path: Path
 ) -> None:
-    async with set_up(tmp_path, asks=0, pods=[there]) as setup:
+    async with set_up(tmp_path, requests=0, pods=[there]) as setup:
         _, document = await setup.doctor("--scheduler-config", setup.scheduler())
     assert checks(document) == [found]
     assert words in document["findings"][0]["problem"]
@@ -151,7 +151,7 @@ QUOTA = {"quota": {"enabled": True}}
 NEVER = "kube-scheduler has not called filter since the service started"
 # How the service is set up, what the API server does, the exit code, and the findings.
 FOUND: dict[str, tuple[dict[str, Any], dict[str, Any], int, list[str]]] = {
-    "an idle cluster": ({"asks": 0}, {}, 0, ["info called: *and no pod was bound meanwhile"]),
+    "an idle cluster": ({"requests": 0}, {}, 0, ["info called: *and no pod was bound meanwhile"]),
     "a clock that is wrong": ({}, {"behind": 3600}, 1, ["warning clock: *"]),
     "permissions": (
         {},
@@ -160,7 +160,7 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any], int, list[str]]] = {
         [f"error permissions: the account may not {what}" for what in ("watch nodes", "patch pods/status")],
     ),
     "pods that may not be listed, so it is unknown whether filter should have been called": (
-        {"asks": 0},
+        {"requests": 0},
         {"hides_pods": True},
         1,
         [f"warning called: {NEVER}; it is unknown whether any pod*pods is forbidden"],
@@ -193,7 +193,7 @@ async def test_what_is_planted_is_found_and_nothing_else(
 async def test_another_account_is_requested_with_its_groups(tmp_path: Path) -> None:
     async with set_up(tmp_path) as setup:
         await setup.doctor("--as", "system:serviceaccount:kube-system:placement-extender")
-        spec = setup.api.asked[0]
+        spec = setup.api.requests[0]
     assert spec["user"] == "system:serviceaccount:kube-system:placement-extender"
     assert spec["groups"] == ["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:kube-system"]
 
@@ -217,9 +217,9 @@ async def test_the_lease_of_replicas_is_read_and_leave_for_it_requested(tmp_path
     election = {"enabled": True, "leaseNamespace": "default"}
     async with set_up(tmp_path, leaderElection=election) as setup:
         code, document = await setup.doctor()
-        asked = [spec["resourceAttributes"] for spec in setup.api.asked]
+        requested = [spec["resourceAttributes"] for spec in setup.api.requests]
     assert (document["findings"], code) == ([], 0)
-    leases = {(one["verb"], one["namespace"], one["name"]) for one in asked if one["resource"] == "leases"}
+    leases = {(one["verb"], one["namespace"], one["name"]) for one in requested if one["resource"] == "leases"}
     name = "placement-extender"
     assert leases == {("create", "default", ""), ("get", "default", name), ("update", "default", name)}
 

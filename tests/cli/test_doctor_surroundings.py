@@ -112,7 +112,7 @@ async def test_another_extender_of_the_scheduler_that_nothing_serves_is_found(tm
         served = {"urlPrefix": setup.url.replace("127.0.0.1", "localhost"), "filterVerb": "other/filter"}
         document["extenders"] += [other, served]
         (path := tmp_path / "more.yaml").write_text(json.dumps(document), "utf-8")
-        _, told = await setup.doctor("--scheduler-config", str(path))
-    assert [one["problem"] for one in told["findings"]] == [
+        _, reported = await setup.doctor("--scheduler-config", str(path))
+    assert [one["problem"] for one in reported["findings"]] == [
         "nothing answers at extenders[1], http://127.0.0.1:9, (Connection refused): the scheduler places no pod for which it calls that extender"
     ]

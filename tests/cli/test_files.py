@@ -158,9 +158,9 @@ def test_every_problem_is_a_line_with_the_file_and_the_fields_path(
 ) -> None:
     path = write(tmp_path, GOOD + "server:\n  maxBodyBytes: lots\n  port: 1\nlogging: {level: 5}\n")
     assert main(["config", "validate", path]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.splitlines() == [
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [
         f'{path}: server.maxBodyBytes: expected a size such as "32Mi", "500k" or "4096", got "lots"',
         f"{path}: server.port: unknown field",
         f"{path}: logging.level: expected str, got int",
@@ -172,9 +172,9 @@ def test_of_several_files_one_bad_one_is_enough_for_exit_code_1(
 ) -> None:
     good, bad = write(tmp_path, GOOD, "good.yaml"), write(tmp_path, "kind: Pod\n", "bad.yaml")
     assert main(["config", "validate", bad, good]) == 1
-    told = capsys.readouterr()
-    assert told.out == f"{good}: valid (ExtenderConfiguration, mode offload)\n"
-    assert f"{bad}: apiVersion: is missing" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == f"{good}: valid (ExtenderConfiguration, mode offload)\n"
+    assert f"{bad}: apiVersion: is missing" in printed.err
 
 
 @pytest.mark.parametrize(

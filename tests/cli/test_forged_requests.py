@@ -42,18 +42,18 @@ NAMES: Final = ("full", "vital", "free", "no-such-node")
 )
 async def test_no_combination_deletes_a_pod_or_binds_or_assumes_one_that_is_not_pending() -> None:
     async with running(*ROOMY) as cluster:
-        asked = await askers(cluster)
+        requested = await askers(cluster)
         before = set(cluster.shown())
-        for each, name in product(with_lies(asked), NAMES):
+        for each, name in product(with_lies(requested), NAMES):
             assert await cluster.bind(each, name) != ""
         victims = [cluster.uid(name) for name in ("low-0", "low-1", "low-2", "low-3", "critical", "high", "lonely")]
         some = [victims[:count] for count in range(len(victims) + 1)]
         alone = [[each] for each in (*victims, "made-up")]
-        for each, name, offered in product(with_lies(asked), NAMES, [*some, *alone, [*victims, "made-up"]]):
+        for each, name, offered in product(with_lies(requested), NAMES, [*some, *alone, [*victims, "made-up"]]):
             answered = await cluster.preempt(each, {name: offered})
             assert answered in ({}, {name: offered})
         assert (cluster.preemptions(), cluster.assumed()) == ({}, {})
-        for each, names in product(with_lies(asked), [NAMES, *([name] for name in NAMES), []]):
+        for each, names in product(with_lies(requested), [NAMES, *([name] for name in NAMES), []]):
             await cluster.post("filter", Pod=each, NodeNames=names)
             await cluster.post("prioritize", Pod=each, NodeNames=names)
         assert cluster.preemptions() == {}
@@ -63,7 +63,7 @@ async def test_no_combination_deletes_a_pod_or_binds_or_assumes_one_that_is_not_
         assert assumed["lonely"] == ("free",), "the others have no constraints: kube-scheduler checks their room"
         assert set(cluster.shown()) == before
         assert audit(cluster.service.index) == []
-        for each, name in product(asked, NAMES):
+        for each, name in product(requested, NAMES):
             is_bound = await cluster.bind(each, name) == ""
             assert not is_bound or name in assumed[each["metadata"]["name"]]
         placed = {name: each["spec"].get("nodeName") for name, each in cluster.shown().items() if name in assumed}
@@ -72,11 +72,11 @@ async def test_no_combination_deletes_a_pod_or_binds_or_assumes_one_that_is_not_
 
 async def test_a_forged_priority_or_preemption_policy_removes_no_pod_and_that_of_the_watch_does() -> None:
     async with running(node("a"), low("vital", "a", labels={"app": "web"}, priority=PRIORITY)) as cluster:
-        asked = [
+        requested = [
             await cluster.create("tenant", priority=0, **APART),
             await cluster.create("modest", priority=HIGHEST, preemptionPolicy="Never", **APART),
         ]
-        for each in with_lies(asked):
+        for each in with_lies(requested):
             assert (await cluster.post("filter", Pod=each, NodeNames=["a"]))["NodeNames"] == []
             assert await cluster.preempt(each, {"a": [cluster.uid("vital")]}) == {}
             assert (cluster.preemptions(), cluster.service.index.view.nominated) == ({}, {})

@@ -165,8 +165,8 @@ async def test_pods_with_the_labels_are_asked_elsewhere_only_where_the_cluster_o
     plugin.add("usual", "placement-extender")
     plugin.api.granted = "own"
     assert (await plugin.run("explain", "web-2"))[0] == 0
-    asked = [line.split("pod/")[1].strip() for line in plugin.forwarded()]
-    assert asked == ["extender-1 :8888", "extender-1 :8888", "usual :8888"]
+    requested = [line.split("pod/")[1].strip() for line in plugin.forwarded()]
+    assert requested == ["extender-1 :8888", "extender-1 :8888", "usual :8888"]
 
 
 async def test_a_probe_of_a_port_without_a_number_is_that_of_the_manifests(plugin: Plugin) -> None:

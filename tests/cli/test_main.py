@@ -144,6 +144,6 @@ def test_no_command_prints_what_an_object_would_have_the_terminal_do(
     policies.write_bytes(orjson.dumps(policy_json(nodeSelector={"pool": "a"})))
     given = [each.format(policies=policies) for each in arguments]
     assert main([*given, "--snapshot", str(tmp_path / "cluster")]) in (0, 1)
-    told = capfd.readouterr()
-    assert [char for char in (told.out + told.err).replace("\n", "") if not char.isprintable()] == []
-    assert not any(line.lstrip().startswith("forged") for line in (told.out + told.err).splitlines())
+    printed = capfd.readouterr()
+    assert [char for char in (printed.out + printed.err).replace("\n", "") if not char.isprintable()] == []
+    assert not any(line.lstrip().startswith("forged") for line in (printed.out + printed.err).splitlines())

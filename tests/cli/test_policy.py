@@ -250,8 +250,8 @@ class Export(Command):
         options = ["--config", config] if config else []
         path = self.write("policies.yaml", *policies)
         code = main(["policy", "export", "--as", "MutatingAdmissionPolicy", *options, path])
-        told = self.capsys.readouterr()
-        return Result(code, told.out, told.err)
+        output = self.capsys.readouterr()
+        return Result(code, output.out, output.err)
 
 
 CONFIGURATION = {"apiVersion": "placement.extender.dev/v1alpha1", "kind": "ExtenderConfiguration"}

@@ -39,12 +39,12 @@ async def test_executed_by_us_every_important_pod_gets_a_node_and_no_more_go_tha
     assert (outcome.apps["urgent"], outcome.apps["small"], outcome.apps["lonely"]) == (20, 40, 2)
     assert outcome.guarded == 4, "those under a disruption budget go last"
     assert outcome.apps["agent"] == 14, "two agents made room for the two lonely pods"
-    gone = (60 - outcome.apps["batch"]) + (16 - outcome.apps["agent"])
+    deleted = (60 - outcome.apps["batch"]) + (16 - outcome.apps["agent"])
     # A preemption goes back to the scheduler where the watch has not shown a victim's binding yet: one of some hundreds, on
     # a busy machine. The scheduler then deletes the victims, some of which we delete for another pod meanwhile.
     left = outcome.metrics_of("extender_preemptions_left_total")
     ours = outcome.metric("extender_preemption_victims_sum")
-    assert ours <= gone <= ours + len(removed_by_scheduler)
+    assert ours <= deleted <= ours + len(removed_by_scheduler)
     assert left > 0 or not removed_by_scheduler
     assert outcome.metric('extender_preemption_executions_total{result="success"}') + left >= 22
     assert outcome.metric('extender_preemption_executions_total{result="error"}') == 0

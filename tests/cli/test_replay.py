@@ -54,10 +54,12 @@ async def test_a_run_replays_as_it_is_written_and_a_file_that_is_rotated_begins_
     """With every verb; the redacted runs above play the other scenarios."""
     file, before = tmp_path / "recording.jsonl", tmp_path / "recording.jsonl.1"
 
-    def is_asked_after_rotation() -> bool:
+    def has_request_after_rotation() -> bool:
         return before.exists() and b'"type":"question"' in file.read_bytes()
 
-    asked = await record("config/scenarios/preemption.yaml", file, until=is_asked_after_rotation, max_bytes=1_500_000)
+    requested = await record(
+        "config/scenarios/preemption.yaml", file, until=has_request_after_rotation, max_bytes=1_500_000
+    )
     found = [replayed(capsys, each) for each in (before, file)]
     assert [(code, document["differences"]) for code, document in found] == [(0, []), (0, [])]
     verbs = Counter[str]()
@@ -66,7 +68,7 @@ async def test_a_run_replays_as_it_is_written_and_a_file_that_is_rotated_begins_
         counts = Counter(line["verb"] for line in lines if line["type"] == "question")
         assert document["questions"] == counts.total() > 0
         verbs += counts
-    assert 0 < verbs["filter"] <= asked
+    assert 0 < verbs["filter"] <= requested
     assert verbs["prioritize"]
     assert verbs["preempt"]
     assert sum(document["changes"] for _, document in found) > verbs["filter"]

@@ -24,7 +24,6 @@ from tests.cli.serving import (
     PENDING,
     PLAIN_SERVICE,
     QUESTION,
-    ask,
     children,
     configuration,
     endless,
@@ -36,6 +35,7 @@ from tests.cli.serving import (
     metric,
     mismatch,
     passing,
+    post_filter,
     ready,
     remove,
     serving,
@@ -48,16 +48,16 @@ from tests.simulator.plain import pod
 
 async def test_a_snapshot_is_answered_from_at_once(tmp_path: Path) -> None:
     async with serving("--snapshot", snapshot(tmp_path)) as (_, url):
-        assert (await ask(url))["NodeNames"] == ["node-b"]
+        assert (await post_filter(url))["NodeNames"] == ["node-b"]
 
 
 def test_objects_of_a_snapshot_that_do_not_count_are_named_but_not_without_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     warn_of_unreadable("all.json", [f"items[{number}]: is odd" for number in range(1_000)])
-    told = [record.getMessage() for record in caplog.records]
-    assert told[0] == "all.json: skipped: items[0]: is odd"
-    assert told[20:] == ["all.json: 1000 objects skipped; the first 20 are logged"]
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged[0] == "all.json: skipped: items[0]: is odd"
+    assert logged[20:] == ["all.json: 1000 objects skipped; the first 20 are logged"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -95,10 +95,10 @@ async def test_an_address_in_use_is_reported_without_a_traceback(tmp_path: Path)
         address = url.removeprefix("http://")
         command = ("-m", "extender", "serve", "--snapshot", snapshot(tmp_path), "--bind-address", address)
         second = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=PIPE)
-        _, told = await second.communicate()
+        _, logged = await second.communicate()
     assert second.returncode == 1
-    assert f"extender: cannot listen on {address}: ".encode() in told
-    assert b"Traceback" not in told
+    assert f"extender: cannot listen on {address}: ".encode() in logged
+    assert b"Traceback" not in logged
 
 
 async def test_an_address_of_the_webhook_that_is_in_use_is_named_by_its_setting(tmp_path: Path) -> None:
@@ -113,20 +113,20 @@ async def test_an_address_of_the_webhook_that_is_in_use_is_named_by_its_setting(
             )
             command = ("-m", "extender", "serve", "--config", config, "--bind-address", "127.0.0.1:0")
             process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=PIPE)
-            _, told = await process.communicate()
+            _, logged = await process.communicate()
     assert process.returncode == 1
-    assert f"extender: cannot listen on policies.webhook.bindAddress {address}: ".encode() in told
-    assert b"Traceback" not in told
+    assert f"extender: cannot listen on policies.webhook.bindAddress {address}: ".encode() in logged
+    assert b"Traceback" not in logged
 
 
 async def test_a_kubeconfig_that_is_not_there_is_reported_without_a_traceback(tmp_path: Path) -> None:
     config = configuration(tmp_path, kube={"kubeconfig": "/nowhere/kubeconfig"})
     command = ("-m", "extender", "serve", "--config", config)
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=PIPE)
-    _, told = await process.communicate()
+    _, logged = await process.communicate()
     assert process.returncode == 1
-    assert b"extender: kubeconfig /nowhere/kubeconfig: " in told
-    assert b"Traceback" not in told
+    assert b"extender: kubeconfig /nowhere/kubeconfig: " in logged
+    assert b"Traceback" not in logged
 
 
 async def test_a_cluster_is_followed_from_its_first_list_on(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ async def test_a_cluster_is_followed_from_its_first_list_on(tmp_path: Path) -> N
         config = configuration(tmp_path, kube={"kubeconfig": str(kubeconfig)})
         async with serving("--config", config) as (_, url):
             await ready(url)
-            assert (await ask(url))["NodeNames"] == ["node-b"]
+            assert (await post_filter(url))["NodeNames"] == ["node-b"]
             async with aiohttp.ClientSession() as session:
                 pods = f"{api.url}/api/v1/namespaces/default/pods"
                 await session.post(pods, json=pod("web-3", on="node-b", labels={"app": "web"}))
@@ -158,8 +158,8 @@ async def test_nothing_is_answered_while_the_cluster_cannot_be_read(tmp_path: Pa
 async def test_plain_http_without_policies_loads_nothing_that_reads_certificates() -> None:
     """It would hold 9 MB."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", PLAIN_SERVICE, stdout=PIPE)
-    told, _ = await process.communicate()
-    assert told.decode().strip() == "[]"
+    logged, _ = await process.communicate()
+    assert logged.decode().strip() == "[]"
 
 
 # -- `extender serve` with certificates, as a process on the loop that it really runs on -------------------------------
@@ -201,11 +201,11 @@ async def test_files_that_cannot_be_used_end_the_start_without_a_traceback(
     command = ("-m", "extender", "serve", "--snapshot", snapshot(tmp_path))
     config = configuration(tmp_path, server=files(pki))
     process = await asyncio.create_subprocess_exec(sys.executable, *command, "--config", config, stderr=PIPE)
-    _, told = await process.communicate()
+    _, logged = await process.communicate()
     assert process.returncode == 1
-    assert b"extender: server.tls." in told
-    assert problem.encode() in told
-    assert b"Traceback" not in told
+    assert b"extender: server.tls." in logged
+    assert problem.encode() in logged
+    assert b"Traceback" not in logged
 
 
 # -- What-ifs of an `extender serve` process: what goes on beside one that takes long, and how it ends -----------------
@@ -225,12 +225,12 @@ async def test_beside_a_long_one_the_scheduler_is_answered_and_its_end_is_that_o
 ) -> None:
     process, url = service
     async with aiohttp.ClientSession() as client:
-        asking = asyncio.create_task(client.post(f"{url}/v1/whatif", json=endless()))
+        incoming = asyncio.create_task(client.post(f"{url}/v1/whatif", json=endless()))
         await until(lambda: len(children(process)) == 1)
-        assert (await ask(url))["NodeNames"] == ["node-b"]
+        assert (await post_filter(url))["NodeNames"] == ["node-b"]
         async with client.post(f"{url}/v1/whatif", json={}) as second:
             assert (second.status, second.headers["Retry-After"]) == (HTTPStatus.TOO_MANY_REQUESTS, "1")
-        asking.cancel()  # closes the connection
+        incoming.cancel()  # closes the connection
         await until(lambda: not children(process))
         async with client.post(f"{url}/v1/whatif", json={"delete": [{"kind": "Node", "name": "node-a"}]}) as third:
             found = await third.json()
@@ -241,11 +241,11 @@ async def test_beside_a_long_one_the_scheduler_is_answered_and_its_end_is_that_o
 async def test_a_stop_of_the_service_ends_the_one_that_is_computed(service: tuple[Process, str]) -> None:
     process, url = service
     async with aiohttp.ClientSession() as client:
-        asking = asyncio.create_task(client.post(f"{url}/v1/whatif", json=endless()))
+        incoming = asyncio.create_task(client.post(f"{url}/v1/whatif", json=endless()))
         await until(lambda: len(children(process)) == 1)
         (child,) = children(process)
         process.send_signal(signal.SIGTERM)
-        answer = await asking
+        answer = await incoming
         assert (answer.status, await answer.json()) == (
             HTTPStatus.SERVICE_UNAVAILABLE,
             {"error": "the service is stopping"},

@@ -69,10 +69,10 @@ DECISIVE = Settings(server=Server(bind_address=FREE_PORT))
 APART = pod("web-2", labels={"app": "web"}, affinity=anti_affinity(term(HOSTNAME, app="web")))
 
 
-async def ask(url: str, asking: JsonObject) -> JsonObject:
+async def post_filter(url: str, incoming: JsonObject) -> JsonObject:
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{url}/filter", json={"Pod": asking, "NodeNames": ["node-a", "node-b"]}) as answer,
+        session.post(f"{url}/filter", json={"Pod": incoming, "NodeNames": ["node-a", "node-b"]}) as answer,
     ):
         found: JsonObject = await answer.json()
         return found
@@ -92,9 +92,9 @@ async def test_a_pod_that_comes_and_goes_between_two_lists_is_answered_for_and_g
     async with ApiServer() as api:
         api.store.load([dict(found) for found in OBJECTS])
         async with service_running(settings, api.url, seed=1) as (url, service):
-            asking = api.operations.create(PODS, orjson.loads(orjson.dumps(APART))).read()
-            assert (await ask(url, asking))["NodeNames"] == ["node-b"]
-            assert list(service.index.assumed.held) == [asking["metadata"]["uid"]]
+            incoming = api.operations.create(PODS, orjson.loads(orjson.dumps(APART))).read()
+            assert (await post_filter(url, incoming))["NodeNames"] == ["node-b"]
+            assert list(service.index.assumed.held) == [incoming["metadata"]["uid"]]
             api.drop_connections()
             api.operations.delete(Target(PODS, "default", "web-2"), {})
             api.store.compact()
@@ -105,9 +105,9 @@ async def test_a_pod_that_is_requested_after_its_deletion_is_rejected_and_takes_
     async with ApiServer() as api:
         api.store.load([dict(found) for found in OBJECTS])
         async with service_running(DECISIVE, api.url, seed=1) as (url, service):
-            asking = api.operations.create(PODS, orjson.loads(orjson.dumps(APART))).read()
+            incoming = api.operations.create(PODS, orjson.loads(orjson.dumps(APART))).read()
             await until(lambda: "web-2" in shown(service))
             api.operations.delete(Target(PODS, "default", "web-2"), {})
             await until(lambda: "web-2" not in shown(service))
-            assert (await ask(url, asking))["Error"] == "cannot decide: the watch shows this pod as deleted"
+            assert (await post_filter(url, incoming))["Error"] == "cannot decide: the watch shows this pod as deleted"
             assert not service.index.assumed.held

@@ -56,9 +56,9 @@ class Cluster:
 
     async def create(self, name: str, **spec: Any) -> JsonObject:
         """A pod of app `db` as it is stored."""
-        asked = pod(name, labels={"app": "db"}, **spec)
-        del asked["status"]
-        code, made = await self.client.post(PODS, asked)
+        requested = pod(name, labels={"app": "db"}, **spec)
+        del requested["status"]
+        code, made = await self.client.post(PODS, requested)
         assert code == 201, made
         return dict(made)
 

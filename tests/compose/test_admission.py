@@ -31,7 +31,7 @@ from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from extender.simulator.scenario.faults import FaultInjector, WebhookDown
 from extender.telemetry.metrics import read_page
-from tests.builders import REQUIRED, asking, node_json, requirement, settings
+from tests.builders import REQUIRED, extender_args, node_json, requirement, settings
 from tests.compose.admission import POLICIES, SERVICE, Cluster, enabled, installed, running
 from tests.deploy.policies.examples import policy
 from tests.e2e.programs import free_ports
@@ -327,7 +327,7 @@ async def test_a_pod_that_admission_missed_has_an_event(cluster: Cluster) -> Non
     index = cluster.service.index
     await until(lambda: "n1" in index.view.known and made["metadata"]["uid"] in index.pods)
     for _ in range(2):
-        assert list((await cluster.service.verbs.filter(asking(made, "n1"))).passed) == []
+        assert list((await cluster.service.verbs.filter(extender_args(made, "n1"))).passed) == []
 
     def events() -> list[JsonObject]:
         found = [stored.read() for stored in cluster.api.store.table(EVENTS).latest()]

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from extender.compose.service import service_of_objects
 from extender.model.answers.pages import PageOf
 from extender.model.policies import PolicyObject
-from tests.builders import asking, matching, node, pod, pod_json, settings, term
+from tests.builders import REQUIRED, extender_args, matching, node, pod, pod_json, settings, term
 from tests.compose.services import unconnected
 from tests.fakes import FakeClock
-from tests.policies import REQUIRED, policy
+from tests.policies import policy
 from tests.verbs.admit.reviewing import review
 
 WEB: dict[str, Any] = {"app": "web", "apart": [term("host", app="web")]}
@@ -26,7 +26,7 @@ POLICIES = settings(policies={"enabled": True}, preemption={"mode": "off"}, answ
 async def test_rejected_pods_are_recorded_and_reviewed_only_where_they_are_to_be_requeued(*, requeue: bool) -> None:
     used = settings(rejectedPods={"requeue": requeue}, preemption={"mode": "off"})
     service = unconnected(used, *CROWDED)
-    result = await service.verbs.filter(asking(pod_json("incoming", **WEB), "n1"))
+    result = await service.verbs.filter(extender_args(pod_json("incoming", **WEB), "n1"))
     assert (list(result.passed), result.error) == ([], "")
     assert ("requeue rejected pods" in dict(service.jobs), len(service.index.rejected)) == (requeue, int(requeue))
 
@@ -35,7 +35,7 @@ async def test_a_bound_pod_that_a_policy_selects_counts_against_others() -> None
     lonely = policy(affinity={"podAntiAffinity": {REQUIRED: [term("host", app="web")]}}, podSelector=matching(app="db"))
     pods = (pod("db", on="n1", app="db"), pod("incoming", app="web"))
     service = unconnected(POLICIES, PolicyObject(lonely), node("n1"), node("n2"), *pods)
-    result = await service.verbs.filter(asking(pod_json("incoming", app="web"), "n1", "n2"))
+    result = await service.verbs.filter(extender_args(pod_json("incoming", app="web"), "n1", "n2"))
     assert list(result.passed) == ["n2"]
     assert "recount of policies" in dict(service.jobs)
 
@@ -43,7 +43,7 @@ async def test_a_bound_pod_that_a_policy_selects_counts_against_others() -> None
 async def test_shadow_decisions_reject_nothing_and_have_a_job_metrics_and_a_page() -> None:
     used = replace(settings(mode="augment"), shadow=True)
     service = unconnected(used, *CROWDED)
-    result = await service.verbs.filter(asking(pod_json("incoming", **WEB), "n1"))
+    result = await service.verbs.filter(extender_args(pod_json("incoming", **WEB), "n1"))
     assert list(result.passed) == ["n1"]
     assert "shadow decisions" in dict(service.jobs)
     assert service.verbs.shadow is not None
@@ -51,10 +51,10 @@ async def test_shadow_decisions_reject_nothing_and_have_a_job_metrics_and_a_page
     assert b"extender_shadow_decisions_total{" in service.metrics.render()
 
 
-@pytest.mark.parametrize(("path", "asks"), [("", False), ("/bind", True)])
-async def test_bindings_without_an_answer_are_asked_about_where_the_service_binds(path: str, *, asks: bool) -> None:
+@pytest.mark.parametrize(("path", "reads"), [("", False), ("/bind", True)])
+async def test_bindings_without_an_answer_are_asked_about_where_the_service_binds(path: str, *, reads: bool) -> None:
     used = settings(server={"paths": {"bind": path}})
-    assert ("unanswered bindings" in dict(unconnected(used).jobs)) is asks
+    assert ("unanswered bindings" in dict(unconnected(used).jobs)) is reads
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ async def test_pods_of_the_services_own_namespace_are_exempt_from_policies_at_ea
     pending = pod("incoming", namespace=namespace)
     objects = (node("n1"), node("n2"), pending, PolicyObject(policy(nodeName="n2")))
     service = unconnected(POLICIES, *objects, namespace="ours")
-    result = await service.verbs.filter(asking(incoming, "n1", "n2"))
+    result = await service.verbs.filter(extender_args(incoming, "n1", "n2"))
     assert list(result.passed) == passed
     assert service.admission is not None
     reviewed = await service.admission.service.decide(review(incoming, namespace=namespace))
@@ -92,9 +92,9 @@ def test_a_watch_that_never_worked_is_silent_since_the_start_of_the_service() ->
 async def test_pages_of_a_service_that_follows_a_cluster_know_what_is_assumed_and_in_flight() -> None:
     service = unconnected(settings(), *CROWDED, node("n2"))
     important = pod_json("important", priority=100, **WEB)
-    assert (await service.verbs.filter(asking(pod_json("incoming", **WEB), "n1", "n2"))).passed == ["n2"]
+    assert (await service.verbs.filter(extender_args(pod_json("incoming", **WEB), "n1", "n2"))).passed == ["n2"]
     service.index.upsert(pod("important", priority=100, **WEB))
-    await service.verbs.filter(asking(important, "n1"))
+    await service.verbs.filter(extender_args(important, "n1"))
     browser = service.verbs.browser
     assert browser is not None
     page = await browser.pending(PageOf())

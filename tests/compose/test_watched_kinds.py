@@ -78,9 +78,9 @@ def test_policies_of_one_name_in_two_groups_are_two_kinds_with_one_resource() ->
 def followers(given: Settings) -> tuple[set[str], set[str]]:
     """The kinds that have a reflector, and those with the permission to list and to watch."""
     names = [name.split() for name, _ in unconnected(given).jobs]
-    asked = needed_permissions(given)
-    granted = {each.resource for each in asked if each.verb == "list"} & {
-        each.resource for each in asked if each.verb == "watch"
+    requested = needed_permissions(given)
+    granted = {each.resource for each in requested if each.verb == "list"} & {
+        each.resource for each in requested if each.verb == "watch"
     }
     return {name[-1] for name in names if name[0] in {"feed", "reflector"}}, granted
 
@@ -91,10 +91,10 @@ def test_a_new_row_is_watched_and_its_permissions_are_asked_for(monkeypatch: pyt
     gates = Kind("gates", "/apis/example.com/v1/gates", BudgetJson, trim_budget)
     monkeypatch.setattr(table, "WATCHED_KINDS", (*WATCHED_KINDS, WatchedKind("Gate", gates, "why", lambda _: True)))
     assert followers(quiet) == (ALWAYS | {"gates"}, ALWAYS | {"gates"})
-    (asked,) = {
+    (requested,) = {
         each.review_arguments for each in needed_permissions(quiet) if each.resource == "gates" and each.verb == "list"
     }
-    assert asked == ("list", "example.com", "gates", "", "", "")
+    assert requested == ("list", "example.com", "gates", "", "", "")
 
 
 def test_a_snapshot_has_the_disruption_budgets_that_a_preemption_is_planned_with() -> None:

@@ -75,21 +75,21 @@ def a_pod(name: str = "asking", **spec: Any) -> JsonObject:
     return plain.pod(name, namespace, labels=labels, **spec)
 
 
-def asked_about(make: Callable[[int], JsonObject]) -> Callable[[int], Play]:
-    """A pod is asked about, while one of the same template is on a node; and it was reviewed."""
+def with_request(make: Callable[[int], JsonObject]) -> Callable[[int], Play]:
+    """A filter request for a pod, while a pod of the same template is on a node; and the pod was reviewed."""
 
     def play(n: int) -> Play:
         pod = make(n)
         placed = json.loads(json.dumps(pod))
         placed["metadata"]["name"] = "placed"
         placed["spec"]["nodeName"] = "node-0"
-        return Play([placed, pod], asked=[pod], reviews=[review_of(pod, TENANT)])
+        return Play([placed, pod], requested=[pod], reviews=[review_of(pod, TENANT)])
 
     return play
 
 
 def with_spec(**spec: Callable[[int], Any]) -> Callable[[int], Play]:
-    return asked_about(lambda n: a_pod(**{name: make(n) for name, make in spec.items()}))
+    return with_request(lambda n: a_pod(**{name: make(n) for name, make in spec.items()}))
 
 
 def texts(n: int, prefix: str = "x") -> list[str]:
@@ -173,7 +173,7 @@ def with_meta(obj: JsonObject, **more: Any) -> JsonObject:
 
 def with_status(**status: Any) -> Play:
     pod = {**a_pod(), "status": status}
-    return Play([pod], asked=[pod])
+    return Play([pod], requested=[pod])
 
 
 def an_object(kind: str, name: str, version: str = "v1", namespace: str = TENANT, **more: Any) -> JsonObject:
@@ -208,11 +208,11 @@ def across() -> JsonObject:
 
 
 def beside(objects: Callable[[int], list[JsonObject]], pod: Callable[[], JsonObject] = a_pod) -> Callable[[int], Play]:
-    """Objects come, and a pod is asked about."""
+    """Objects come, and a filter request for a pod."""
 
     def play(n: int) -> Play:
-        asking = pod()
-        return Play([*objects(n), asking], asked=[asking], reviews=[review_of(asking, TENANT)])
+        incoming = pod()
+        return Play([*objects(n), incoming], requested=[incoming], reviews=[review_of(incoming, TENANT)])
 
     return play
 

@@ -163,13 +163,13 @@ class _Link(Link):
 class Play:
     """What happens in one measurement: objects come, changes, reviews and requests follow, and the objects go again.
 
-    ``before`` come first and are not measured. ``asked`` are pods, of ``objects``, that the scheduler asks about: filter,
+    ``before`` come first and are not measured. ``requested`` are pods, of ``objects``, that the scheduler asks about: filter,
     prioritize, preempt and an explanation. ``bodies`` are sent to a verb as they are.
     """
 
     objects: Sequence[JsonObject] = ()
     before: Sequence[JsonObject] = ()
-    asked: Sequence[JsonObject] = ()
+    requested: Sequence[JsonObject] = ()
     bodies: Sequence[tuple[str, bytes]] = ()
     reviews: Sequence[JsonObject] = ()
     changes: Sequence[Callable[[ApiServer], None]] = ()
@@ -261,8 +261,8 @@ class World:
             await asyncio.sleep(0.5)
         for review in play.reviews:
             await self._run(self._review(orjson.dumps(review)), "review")
-        for pod in play.asked:
-            await self._ask(pod)
+        for pod in play.requested:
+            await self._request(pod)
         for verb, body in play.bodies:
             await self._run(getattr(self, f"_{verb}")(body), verb)
         await asyncio.sleep(3)
@@ -289,7 +289,7 @@ class World:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.5)
 
-    async def _ask(self, pod: JsonObject) -> None:
+    async def _request(self, pod: JsonObject) -> None:
         """One scheduling cycle, and what people ask about a pod."""
         stored = self.api.store.table(PODS).objects.get(key_of(PODS, pod))
         shown = {"kind": "Pod", "apiVersion": "v1", **(pod if stored is None else stored.read())}

@@ -304,8 +304,8 @@ def _pair_rows() -> list[Row]:
         found, *pods = _gang(n, indexed=False)
         found["spec"]["namespaceSelector"] = {"matchLabels": {"team": "a"}}
         found["spec"]["release"]["size"] = {"count": MOST_PODS}  # never complete
-        asking = a_pod()
-        return Play([found, *pods, asking], asked=[asking], changes=[toggle, back])
+        incoming = a_pod()
+        return Play([found, *pods, incoming], requested=[incoming], changes=[toggle, back])
 
     hundred = [
         a_term({"matchLabels": {"app": f"app-{at}"}}, (ZONE, HOSTNAME)[at % 2], namespaceSelector={})

@@ -40,7 +40,7 @@ def _shared(make: Callable[[int], JsonObject], when: str, *also: JsonObject) -> 
             for at, some in enumerate(numbers)
             if some
         ]
-        return Play([*pods, *also], asked=[*pods, *also])
+        return Play([*pods, *also], requested=[*pods, *also])
 
     return play
 
@@ -58,7 +58,7 @@ def _workload(at: int) -> JsonObject:
 def namespace_rows() -> list[Row]:
     def workloads(n: int) -> Play:
         pods = [_workload(at) for at in range(n)]
-        return Play(pods, asked=pods)
+        return Play(pods, requested=pods)
 
     def steps(n: int) -> Play:
         pods = [
@@ -68,7 +68,7 @@ def namespace_rows() -> list[Row]:
             )
             for at in range(max(1, n // _STEPS))
         ]
-        return Play(pods, asked=pods)
+        return Play(pods, requested=pods)
 
     return [
         Row(

@@ -22,7 +22,6 @@ from tests.costs.building import (
     a_term,
     an_owner,
     apart,
-    asked_about,
     expressions,
     fixed,
     node_terms,
@@ -33,6 +32,7 @@ from tests.costs.building import (
     terms_of,
     texts,
     with_meta,
+    with_request,
     with_spec,
     with_status,
 )
@@ -168,7 +168,7 @@ def pod_rows() -> list[Row]:
             (f"{SPEC}.topologySpreadConstraints[].matchLabelKeys[]",),
             *setting("labelRequirements"),
             POD,
-            asked_about(
+            with_request(
                 lambda n: a_pod(
                     labels=dict.fromkeys(texts(n), "v"),
                     topologySpreadConstraints=[a_constraint(0, matchLabelKeys=texts(n))],
@@ -180,14 +180,14 @@ def pod_rows() -> list[Row]:
             ("pod.metadata.labels{}",),
             *of_pod_bytes(12),
             POD,
-            asked_about(lambda n: a_pod(labels=dict.fromkeys(texts(n), "v"))),
+            with_request(lambda n: a_pod(labels=dict.fromkeys(texts(n), "v"))),
         ),
         Row(
             "pod: owners",
             ("pod.metadata.ownerReferences[]",),
             *of_pod_bytes(80),
             POD,
-            asked_about(lambda n: with_meta(a_pod(), ownerReferences=[an_owner(at) for at in range(n)])),
+            with_request(lambda n: with_meta(a_pod(), ownerReferences=[an_owner(at) for at in range(n)])),
         ),
         Row(
             "pod: annotations",
@@ -195,7 +195,7 @@ def pod_rows() -> list[Row]:
             "API server: 256 KiB of annotations",
             fixed(2**18 // 16),
             POD,
-            asked_about(lambda n: with_meta(a_pod(), annotations=dict.fromkeys(texts(n), "v"))),
+            with_request(lambda n: with_meta(a_pod(), annotations=dict.fromkeys(texts(n), "v"))),
         ),
         *_container_rows(),
         Row(
@@ -283,7 +283,7 @@ def pod_rows() -> list[Row]:
             OF_NUMBER,
             fixed(2**31 - 1),
             POD,
-            asked_about(
+            with_request(
                 lambda n: a_pod(priority=n, topologySpreadConstraints=[a_constraint(0, maxSkew=n, minDomains=n)])
             ),
         ),
@@ -311,9 +311,9 @@ def _container_rows() -> list[Row]:
         """A pod on a node whose resize is not done: what is allocated counts beside what is wanted."""
         conditions = [{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]
         status = {"containerStatuses": statuses, "conditions": conditions, "phase": "Running"}
-        asking = a_pod()
+        incoming = a_pod()
         return Play(
-            [{**a_pod("resized", on="node-0", containers=containers), "status": status}, asking], asked=[asking]
+            [{**a_pod("resized", on="node-0", containers=containers), "status": status}, incoming], requested=[incoming]
         )
 
     def statuses(n: int) -> Play:

@@ -45,15 +45,15 @@ def among_policies(make: Callable[[int], JsonObject]) -> Callable[[int], Play]:
     """Policies come; a pod is reviewed and asked about, a further policy is reviewed, and one changes."""
 
     def play(n: int) -> Play:
-        found, asking = [make(at) for at in range(n)], a_pod()
+        found, incoming = [make(at) for at in range(n)], a_pod()
         again = with_meta(found[-1], name="last")
 
         def change(api: ApiServer) -> None:
             kind = kind_of(found[0])
             api.operations.change(kind, key_of(kind, found[0]), lambda each: each["spec"].update(priority=7))
 
-        reviews = [review_of(asking, TENANT), review_of(again, again["metadata"].get("namespace", ""))]
-        return Play([*found, asking], asked=[asking], reviews=reviews, changes=[change])
+        reviews = [review_of(incoming, TENANT), review_of(again, again["metadata"].get("namespace", ""))]
+        return Play([*found, incoming], requested=[incoming], reviews=reviews, changes=[change])
 
     return play
 
@@ -164,10 +164,10 @@ def _full_domains(n: int) -> Play:
         each["metadata"]["labels"] |= dict.fromkeys(keys[1:], f"v{at}")
         each["status"] = {"allocatable": {"cpu": "1", "pods": "0"}}
     found = policy("full", spread=[{"topologyKey": key, "fullDomains": "Exclude"} for key in keys])
-    asking = a_pod(
+    incoming = a_pod(
         topologySpreadConstraints=[plain.spread(key, skew=1, labels={"app": "app-0"}) for key in keys], cpu="2"
     )
-    return Play([found, *nodes, asking], asked=[asking, asking, asking])
+    return Play([found, *nodes, incoming], requested=[incoming, incoming, incoming])
 
 
 def policy_rows() -> list[Row]:

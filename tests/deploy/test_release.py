@@ -30,7 +30,7 @@ WHEEL = f"placement_extender-{version()}-py3-none-any.whl"
 LOCKED = re.findall(r"^(\S+)==(\S+)", (DEPLOY / "requirements" / "run.txt").read_text("utf-8"), re.MULTILINE)
 
 # A builder of images that writes down what it is told.
-TOLD = """#!/bin/sh
+RECORDING_BUILDER = """#!/bin/sh
 printf '%s\\n' "$@" >"$TOLD/arguments"
 for each in "$@"; do
     case "$each" in --secret=*) cat "${each#*src=}" >>"$TOLD/secrets" ;; esac
@@ -220,7 +220,7 @@ def test_the_build_gets_the_index_of_this_machine_as_a_secret_and_in_no_argument
     programs = tmp_path / "bin"
     programs.mkdir()
     stand_in = programs / "buildah"
-    stand_in.write_text(TOLD, "utf-8")
+    stand_in.write_text(RECORDING_BUILDER, "utf-8")
     stand_in.chmod(0o755)
     authorities = tmp_path / "authorities.pem"
     authorities.write_text("an authority\n", "utf-8")
@@ -229,10 +229,12 @@ def test_the_build_gets_the_index_of_this_machine_as_a_secret_and_in_no_argument
     monkeypatch.setenv("PIP_INDEX_URL", "https://user:password@index.example/simple")
     monkeypatch.setenv("PIP_CERT", str(authorities))
     build("any:0.1.0", "a-base", 5)
-    told = (tmp_path / "arguments").read_text("utf-8").splitlines()
+    reported = (tmp_path / "arguments").read_text("utf-8").splitlines()
     secrets = (tmp_path / "secrets").read_text("utf-8")
-    assert {"build", "--build-arg=BASE=a-base", "--timestamp=5", str(DEPLOY / "Containerfile"), str(ROOT)} <= set(told)
-    assert "example" not in "".join(told)
+    assert {"build", "--build-arg=BASE=a-base", "--timestamp=5", str(DEPLOY / "Containerfile"), str(ROOT)} <= set(
+        reported
+    )
+    assert "example" not in "".join(reported)
     assert "index-url = https://user:password@index.example/simple" in secrets
     assert "cert = /run/secrets/pip.pem" in secrets
     assert "an authority" in secrets

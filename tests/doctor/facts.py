@@ -48,7 +48,7 @@ def diagnose(facts: Facts) -> list[Finding]:
     return [*examine_service(facts), *examine_surroundings(facts)]
 
 
-def told(found: list[Finding]) -> list[tuple[str, str, str]]:
+def reported(found: list[Finding]) -> list[tuple[str, str, str]]:
     """The findings without their remedies."""
     return [(one.severity, one.check, one.problem) for one in found]
 

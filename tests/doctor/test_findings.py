@@ -19,10 +19,10 @@ from tests.doctor.facts import (
     compared,
     diagnose,
     failed,
+    reported,
     sampled,
     settings,
     standing_by,
-    told,
     uncalled,
     unusable,
 )
@@ -37,7 +37,7 @@ def test_namespaces_are_named_whose_pods_wait_for_the_budget_or_will_soon() -> N
         Sample(used, {"namespace": "team-b", "limit": "topologyKeys"}, 0.81),
         Sample(used, {"namespace": "team-b", "limit": "selectors"}, 0.59),
     )
-    assert told(diagnose(facts)) == [
+    assert reported(diagnose(facts)) == [
         ("warning", "budget", "7 pods of namespace team-a wait for its budget"),
         ("info", "budget", "namespace team-b uses 81% of limits.perNamespace.topologyKeys"),
     ]
@@ -307,7 +307,7 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
 @pytest.mark.parametrize(("facts", "expected"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_wrong_set_up_gives_exactly_one_finding(facts: Facts, expected: tuple[str, str, str]) -> None:
     found = diagnose(facts)
-    assert told(found) == [expected]
+    assert reported(found) == [expected]
     assert found[0].remedy
 
 

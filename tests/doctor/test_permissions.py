@@ -16,8 +16,8 @@ READS = {"namespaces", "nodes", "pods"}
 BUDGETS = "poddisruptionbudgets.policy"
 DEDUCED = {"services", "replicationcontrollers", "replicasets.apps", "statefulsets.apps"}
 NOMINATE, ANNOTATE = "patch pods/status", "patch pods"
-TELL = "create events.events.k8s.io"
-EXECUTE = {NOMINATE, ANNOTATE, "get pods", TELL}
+RECORD = "create events.events.k8s.io"
+EXECUTE = {NOMINATE, ANNOTATE, "get pods", RECORD}
 NO_DEFAULTS = {"topologySpread": {"defaultingType": "List", "defaultConstraints": []}}
 SILENT = {"nominateElsewhere": False, "requeue": False, "events": False}
 QUIET: dict[str, Any] = {"rejectedPods": SILENT, "preemption": {"mode": "off"}}
@@ -25,13 +25,14 @@ QUIET: dict[str, Any] = {"rejectedPods": SILENT, "preemption": {"mode": "off"}}
 
 def needed(**sections: Any) -> tuple[set[str], set[str]]:
     """The kinds that are listed and watched, and everything else."""
-    asked = [str(each) for each in needed_permissions(settings(**sections))]
-    assert len(asked) == len(set(asked)), "each once"
+    requested = [str(each) for each in needed_permissions(settings(**sections))]
+    assert len(requested) == len(set(requested)), "each once"
     verbs = {
-        verb: {each.partition(" ")[2] for each in asked if each.startswith(f"{verb} ")} for verb in ("list", "watch")
+        verb: {each.partition(" ")[2] for each in requested if each.startswith(f"{verb} ")}
+        for verb in ("list", "watch")
     }
     assert verbs["list"] == verbs["watch"]
-    return verbs["list"], {each for each in asked if not each.startswith(("list ", "watch "))}
+    return verbs["list"], {each for each in requested if not each.startswith(("list ", "watch "))}
 
 
 @pytest.mark.parametrize(
@@ -43,12 +44,12 @@ def needed(**sections: Any) -> tuple[set[str], set[str]]:
             READS | DEDUCED | {BUDGETS},
             EXECUTE | {"create pods/eviction"},
         ),
-        ({"preemption": {"mode": "advise"}}, READS | DEDUCED | {BUDGETS}, {NOMINATE, ANNOTATE, TELL}),
+        ({"preemption": {"mode": "advise"}}, READS | DEDUCED | {BUDGETS}, {NOMINATE, ANNOTATE, RECORD}),
         (QUIET, READS | DEDUCED, set()),
         (QUIET | {"rules": NO_DEFAULTS}, READS, set()),
         (QUIET | {"rejectedPods": SILENT | {"nominateElsewhere": True}}, READS | DEDUCED, {NOMINATE}),
         (QUIET | {"rejectedPods": SILENT | {"requeue": True}}, READS | DEDUCED, {ANNOTATE}),
-        (QUIET | {"rejectedPods": SILENT | {"events": True}}, READS | DEDUCED, {TELL}),
+        (QUIET | {"rejectedPods": SILENT | {"events": True}}, READS | DEDUCED, {RECORD}),
         (QUIET | {"server": {"paths": {"bind": "/bind"}}}, READS | DEDUCED, {"create pods/binding", "get pods"}),
     ],
     ids=["execute", "evict", "advise", "quiet", "no defaults", "nominates", "requeues", "tells", "binds"],

@@ -11,8 +11,9 @@ from extender.doctor.facts import Facts, PolicyFacts, PolicyInUse, Sample
 from extender.doctor.policies import examine_policies
 from extender.settings.configuration import default_settings
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
-from tests.deploy.policies.examples import PREFERRED, REQUIRED, policy
-from tests.doctor.facts import GOOD, sampled, told
+from tests.builders import PREFERRED, REQUIRED
+from tests.deploy.policies.examples import policy
+from tests.doctor.facts import GOOD, reported, sampled
 
 KEPT = "WebhookConfiguration placement-extender"
 INVALID = "PodSchedulingPolicy/default/one is invalid"
@@ -105,7 +106,7 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
 @pytest.mark.parametrize(("facts", "expected"), MISTAKES.values(), ids=MISTAKES.keys())
 def test_a_wrong_set_up_gives_exactly_one_finding(facts: Facts, expected: tuple[str, str, str]) -> None:
     found = examine_policies(facts)
-    assert told(found) == [expected]
+    assert reported(found) == [expected]
     assert found[0].remedy
 
 
@@ -131,7 +132,7 @@ def test_a_kind_of_kupid_has_a_remedy_of_its_own() -> None:
 def test_many_policies_of_one_fault_are_counted_beyond_ten() -> None:
     found = examine_policies(policed(policies=(in_use(matched=0),) * 13))
     assert len(found) == 11
-    assert told(found)[-1] == ("info", "policies", "3 more policies match no pod")
+    assert reported(found)[-1] == ("info", "policies", "3 more policies match no pod")
 
 
 def test_an_invalid_policy_that_rejects_pods_is_named_before_ten_others() -> None:

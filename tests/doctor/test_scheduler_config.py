@@ -389,10 +389,10 @@ def test_the_entry_that_leads_to_a_service_is_found_beside_others() -> None:
 def test_without_the_settings_only_what_is_wrong_with_any_of_them_is_found(
     given: dict[str, Any], found: list[tuple[str, str]]
 ) -> None:
-    told = examine(given, None, nodes=5000)
-    assert [finding.severity for finding in told] == [severity for severity, _ in found]
-    assert all(words in finding.problem for finding, (_, words) in zip(told, found, strict=True))
-    assert not any("ignorable" in finding.remedy or "disable" in finding.remedy for finding in told)
+    reported = examine(given, None, nodes=5000)
+    assert [finding.severity for finding in reported] == [severity for severity, _ in found]
+    assert all(words in finding.problem for finding, (_, words) in zip(reported, found, strict=True))
+    assert not any("ignorable" in finding.remedy or "disable" in finding.remedy for finding in reported)
 
 
 def test_the_entry_is_found_by_the_port_at_which_the_service_answers() -> None:

@@ -8,14 +8,13 @@ import pytest
 
 from extender.doctor.scheduler_config import read_scheduler
 from extender.doctor.scheduler_validation import FATAL
+from tests.builders import PREFERRED, REQUIRED
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 OURS = {"urlPrefix": "http://127.0.0.1:8888", "filterVerb": "filter"}
 ZONES = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 POINT = {"utilization": 0, "score": 0}
 GPU = [{"name": "example.com/gpu"}]
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def profile(**fields: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Board:
                 async for event in self._api.watch(PODS, version, **self._query):
                     if event["type"] == "ERROR":
                         break
-                    await self._show(event["object"], gone=event["type"] == "DELETED")
+                    await self._show(event["object"], deleted=event["type"] == "DELETED")
             except (aiohttp.ClientError, ApiFailure, TimeoutError):
                 await asyncio.sleep(_AWAY)
 
@@ -103,9 +103,9 @@ class Board:
         for pod in found:
             await self._show(pod)
 
-    async def _show(self, pod: JsonObject, *, gone: bool = False) -> None:
+    async def _show(self, pod: JsonObject, *, deleted: bool = False) -> None:
         name = key_of(pod)
-        if gone:
+        if deleted:
             self.pods.pop(name, None)
         else:
             self.pods[name] = pod

@@ -142,9 +142,9 @@ async def every_object(api: Api) -> set[tuple[str, str, str]]:
     """Resource, namespace and name of all objects but events."""
     groups = [each["preferredVersion"]["groupVersion"] for each in (await api.request("GET", "/apis"))["groups"]]
     roots = ["/api/v1", *(f"/apis/{group}" for group in groups)]
-    served = await asyncio.gather(*(_unless_gone(_resources(api, root)) for root in roots))
+    served = await asyncio.gather(*(_unless_deleted(_resources(api, root)) for root in roots))
     resources = [resource for found in served for resource in found]
-    lists = await asyncio.gather(*(_unless_gone(_listed(api, resource)) for resource in resources))
+    lists = await asyncio.gather(*(_unless_deleted(_listed(api, resource)) for resource in resources))
     pairs = zip(resources, lists, strict=True)
     return {(resource, namespace_of(one), name_of(one)) for resource, found in pairs for one in found}
 
@@ -159,10 +159,10 @@ async def _listed(api: Api, resource: str) -> list[JsonObject]:
     return (await api.list(resource))[0]
 
 
-async def _unless_gone(asked: Awaitable[list[_T]]) -> list[_T]:
+async def _unless_deleted(requested: Awaitable[list[_T]]) -> list[_T]:
     """Nothing where a kind is gone that was named a moment ago: a CRD is removed by and by."""
     try:
-        return await asked
+        return await requested
     except ApiFailure as error:
         if ": 404 " not in str(error):
             raise

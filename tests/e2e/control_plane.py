@@ -209,8 +209,8 @@ class ControlPlane:
     def compact(self) -> None:
         """Make etcd forget all history: a watch cache that starts afterwards knows no older resourceVersion."""
         key = base64.b64encode(b"any").decode()
-        revision = self._ask_etcd("/v3/kv/range", {"key": key})["header"]["revision"]
-        self._ask_etcd("/v3/kv/compaction", {"revision": revision, "physical": True})
+        revision = self._call_etcd("/v3/kv/range", {"key": key})["header"]["revision"]
+        self._call_etcd("/v3/kv/compaction", {"revision": revision, "physical": True})
 
     # -- commands -----------------------------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ class ControlPlane:
         connection = http.client.HTTPSConnection(HOST, self._port, timeout=5, context=trust)
         return _answers(connection, path, {"Authorization": f"Bearer {self.token}"})
 
-    def _ask_etcd(self, path: str, body: Mapping[str, Any]) -> Any:
+    def _call_etcd(self, path: str, body: Mapping[str, Any]) -> Any:
         connection = http.client.HTTPConnection(HOST, self._etcd_port, timeout=30)
         try:
             connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})

@@ -88,13 +88,13 @@ class Service:
         await asyncio.gather(pump(reader, before), pump(behind, writer))
 
 
-async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+async def pump(source: asyncio.StreamReader, handler: asyncio.StreamWriter) -> None:
     """Everything from one side to the other, until either ends."""
     try:
         while data := await source.read(65536):
-            sink.write(data)
-            await sink.drain()
+            handler.write(data)
+            await handler.drain()
     except ConnectionError:
         pass  # the other side is told by the end of this one
     finally:
-        sink.close()
+        handler.close()

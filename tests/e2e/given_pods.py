@@ -7,13 +7,11 @@ from copy import deepcopy
 from random import Random
 from typing import Any, Final
 
-import orjson
-
 from extender.model.objects import Pod
 from extender.simulator.json_objects import JsonObject
-from extender.wire.objects.kinds import PODS
 from extender.wire.pods.new_pod import complete_and_check
 from extender.wire.policies.field_errors import ErrorType
+from tests.builders import REQUIRED, read_pod
 from tests.e2e.client import Api
 from tests.wire.given_pods import a_pod
 
@@ -50,7 +48,7 @@ def completed(pod: JsonObject) -> tuple[set[str], JsonObject]:
 def read(pod: JsonObject) -> tuple[object, ...]:
     """What decisions read of a pod, without what tells one pod from another."""
     metadata = {"name": "p", "namespace": "default", "labels": pod["metadata"].get("labels") or {}}
-    found: Pod = PODS.decode_object(orjson.dumps({"metadata": metadata, "spec": pod["spec"]}))
+    found: Pod = read_pod({"metadata": metadata, "spec": pod["spec"]})
     known = found.signature
     constraints = (known.labels, known.affinity, known.spread, known.node_affinity, known.tolerations)
     return (*constraints, found.requests, found.host_ports, found.priority, found.never_preempts)
@@ -91,7 +89,7 @@ def random_pod(rng: Random) -> JsonObject:
     if rng.random() < 0.5:
         spec["topologySpreadConstraints"] = [_constraint(rng) for _ in range(rng.choice((1, 1, 2)))]
     if rng.random() < 0.5:
-        spec["affinity"] = {rng.choice(("podAffinity", "podAntiAffinity")): {_REQUIRED: [_term(rng)]}}
+        spec["affinity"] = {rng.choice(("podAffinity", "podAntiAffinity")): {REQUIRED: [_term(rng)]}}
     if rng.random() < 0.3:
         spec["tolerations"] = [
             {
@@ -100,9 +98,6 @@ def random_pod(rng: Random) -> JsonObject:
             }
         ]
     return a_pod(labels={"app": "web", "track": "a"}, **spec)
-
-
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def _container(name: str, rng: Random) -> JsonObject:

@@ -22,9 +22,9 @@ class Started:
 
     def _look(self, found: JsonObject) -> None:
         if node_of(found) and uid_of(found) not in self._tasks:
-            self._tasks[uid_of(found)] = asyncio.create_task(self._tell(found))
+            self._tasks[uid_of(found)] = asyncio.create_task(self._report(found))
 
-    async def _tell(self, found: JsonObject) -> None:
+    async def _report(self, found: JsonObject) -> None:
         conditions = [{"type": name, "status": "True"} for name in ("Ready", "ContainersReady")]
         change = {"status": {"phase": "Running", "conditions": conditions}}
         content = "application/strategic-merge-patch+json"
@@ -46,7 +46,7 @@ async def zone_of(found: Policed) -> str:
     return zone
 
 
-async def told(found: Policed, phase: str, message: str) -> None:
+async def reported(found: Policed, phase: str, message: str) -> None:
     """Return once the object of the group says so."""
     said: JsonObject = {}
     try:

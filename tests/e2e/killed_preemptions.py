@@ -43,7 +43,7 @@ class Killed:
         self._changes = changes
 
     @asynccontextmanager
-    async def asked(self, way: str = "", scheduler_way: str = "") -> AsyncIterator[Extender]:
+    async def with_scheduler(self, way: str = "", scheduler_way: str = "") -> AsyncIterator[Extender]:
         """An extender that kube-scheduler asks."""
         plane = self._cluster.plane
         with Extender(self._cluster.folder, self._access(way), self._settings) as extender:

@@ -62,7 +62,7 @@ async def killed_after(
             await stack.enter_async_context(way_round(cluster.plane, held.of(extender=is_ours)))
             for is_ours in (True, False)
         ]
-        extender = await stack.enter_async_context(killed.asked(ours, theirs))
+        extender = await stack.enter_async_context(killed.with_scheduler(ours, theirs))
         await cluster.api.create(*pods)
         waits = [asyncio.create_task(held.reached.wait()), asyncio.create_task(_all_bound(cluster, pods))]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED, timeout=WITHIN)

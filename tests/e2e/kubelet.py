@@ -101,7 +101,7 @@ class Kubelet:
         elif "deletionTimestamp" in found["metadata"] and known.ending is None:
             known.ending = asyncio.create_task(self._end(known))
         elif await self._probe(known, session) != known.is_ready:
-            await self._tell(known, is_ready=not known.is_ready)
+            await self._report(known, is_ready=not known.is_ready)
             known.is_ready = not known.is_ready
 
     async def _start(self, found: JsonObject) -> None:
@@ -113,7 +113,7 @@ class Kubelet:
         program = self._program(found, address)
         running = self.running[found["metadata"]["uid"]] = Running(found, address, program)
         await asyncio.to_thread(program.start, lambda: True)
-        await self._tell(running, is_ready=False)
+        await self._report(running, is_ready=False)
 
     def _program(self, found: JsonObject, address: str) -> Program:
         """The container `extender`, with what the downward API tells it."""
@@ -143,11 +143,11 @@ class Kubelet:
         except (aiohttp.ClientError, TimeoutError):
             return False
 
-    async def _tell(self, running: Running, *, is_ready: bool) -> None:
+    async def _report(self, running: Running, *, is_ready: bool) -> None:
         status = "True" if is_ready else "False"
         conditions = [{"type": name, "status": status} for name in ("Ready", "ContainersReady")]
-        told = {"phase": "Running", "podIP": running.address, "podIPs": [{"ip": running.address}]}
-        change = {"status": {**told, "conditions": conditions}}
+        fields = {"phase": "Running", "podIP": running.address, "podIPs": [{"ip": running.address}]}
+        change = {"status": {**fields, "conditions": conditions}}
         await self._api.request(
             "PATCH",
             f"{pod_path(running.pod)}/status",

@@ -83,13 +83,13 @@ class Course:
     async def measure(
         self,
         variant: str,
-        asking: int,
+        incoming: int,
         extender: Extender | None = None,
         percentage: int = 0,
         longest: float = _LONGEST,
     ) -> Measurement:
         """Place the asking pods once, judge where they are, and take them away again. `longest`: seconds for all of them."""
-        pods = list(self._workload.asking(asking))
+        pods = list(self._workload.incoming(incoming))
         await asyncio.to_thread(self.plane.start_scheduler, _document(extender, percentage))
         try:
             await self._warm_up()
@@ -194,7 +194,7 @@ async def open_course(assets: Path, workload: Workload, nodes: int, judge_every:
     with ControlPlane(assets) as plane:
         async with (
             connect(plane.url, plane.token, plane.authority) as api,
-            following(api, workloads.ASKING_LABEL) as board,
+            following(api, workloads.INCOMING_LABEL) as board,
         ):
             await permit(api)
             await api.create(*workloads.namespaces())

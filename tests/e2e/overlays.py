@@ -65,11 +65,11 @@ def granted_by(name: str) -> set[tuple[str, str, str]]:
 
 async def may(api: Api, user: str, group: str, resource: str, verb: str) -> bool:
     name, _, subresource = resource.partition("/")
-    asked = {"group": group, "resource": name, "subresource": subresource, "verb": verb}
+    requested = {"group": group, "resource": name, "subresource": subresource, "verb": verb}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
-        "spec": {"user": user, "resourceAttributes": asked},
+        "spec": {"user": user, "resourceAttributes": requested},
     }
     answer = await api.request("POST", REVIEWS, review)
     return bool(answer["status"]["allowed"])

@@ -120,7 +120,7 @@ class Policed:
                 await asyncio.sleep(0.05)
 
 
-def asked(name: str, **spec: Any) -> JsonObject:
+def db_pod(name: str, **spec: Any) -> JsonObject:
     """A pod of app `db`."""
     found = pod(name, labels={"app": "db"}, **spec)
     del found["status"]
@@ -147,7 +147,7 @@ class Creations:
 
     async def _write(self) -> None:
         while not self._is_over:
-            wanted = asked(f"p{next(self._numbers)}")
+            wanted = db_pod(f"p{next(self._numbers)}")
             answer = await self._api.request("POST", PODS, wanted, allow=[500])
             if answer["kind"] == "Status":
                 self.problems.append(str(answer["message"]))

@@ -11,11 +11,10 @@ from random import Random
 from typing import Any, Final
 
 from extender.simulator.json_objects import JsonObject
+from tests.builders import PREFERRED, REQUIRED
 
 Edit = Callable[[JsonObject, Random], None]
 
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _VALUES: Final = {"In": ["x"], "NotIn": ["y", "x"], "Exists": None, "Gt": ["5"]}
 _WRONG: Final[list[JsonObject]] = [
     {"key": "a b", "operator": "Exists"},
@@ -64,8 +63,8 @@ def random_pod(name: str, rng: Random) -> JsonObject:
 def _affinity(rng: Random) -> JsonObject:
     terms = {"nodeSelectorTerms": [_term(rng) for _ in range(rng.randint(1, 2))]}
     parts: JsonObject = {
-        "nodeAffinity": rng.choice([{_REQUIRED: terms}, {_PREFERRED: [{"weight": 3, "preference": _term(rng)}]}, {}]),
-        "podAffinity": {_REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"q": "r"}}}]},
+        "nodeAffinity": rng.choice([{REQUIRED: terms}, {PREFERRED: [{"weight": 3, "preference": _term(rng)}]}, {}]),
+        "podAffinity": {REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"q": "r"}}}]},
     }
     return {name: value for name, value in parts.items() if rng.random() < 0.6}
 
@@ -82,7 +81,7 @@ def _term(rng: Random) -> JsonObject:
 
 def _required_terms(pod: JsonObject) -> list[JsonObject]:
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
-    found: list[JsonObject] = (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
+    found: list[JsonObject] = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or []
     return found
 
 
@@ -126,7 +125,7 @@ def _select(pod: JsonObject, rng: Random) -> None:
 
 
 def _add_term(pod: JsonObject, rng: Random) -> None:
-    terms = _child(_child(_node_affinity(pod), _REQUIRED, {}), "nodeSelectorTerms", [])
+    terms = _child(_child(_node_affinity(pod), REQUIRED, {}), "nodeSelectorTerms", [])
     terms.insert(rng.randint(0, len(terms)), _term(rng))
 
 
@@ -144,11 +143,11 @@ def _rename_keys(pod: JsonObject, rng: Random) -> None:
 
 
 def _empty_terms(pod: JsonObject, rng: Random) -> None:
-    _node_affinity(pod)[_REQUIRED] = {"nodeSelectorTerms": rng.choice([[], [{}], None])}
+    _node_affinity(pod)[REQUIRED] = {"nodeSelectorTerms": rng.choice([[], [{}], None])}
 
 
 def _prefer(pod: JsonObject, rng: Random) -> None:
-    _node_affinity(pod)[_PREFERRED] = [{"weight": rng.choice([1, 0, 101]), "preference": _term(rng)}]
+    _node_affinity(pod)[PREFERRED] = [{"weight": rng.choice([1, 0, 101]), "preference": _term(rng)}]
 
 
 def _drop_node_affinity(pod: JsonObject, rng: Random) -> None:
@@ -157,7 +156,7 @@ def _drop_node_affinity(pod: JsonObject, rng: Random) -> None:
 
 
 def _keep_away(pod: JsonObject, rng: Random) -> None:
-    _child(pod["spec"], "affinity", {})["podAntiAffinity"] = rng.choice([{}, {_REQUIRED: [{"topologyKey": ""}]}])
+    _child(pod["spec"], "affinity", {})["podAntiAffinity"] = rng.choice([{}, {REQUIRED: [{"topologyKey": ""}]}])
 
 
 def _tolerate(pod: JsonObject, rng: Random) -> None:

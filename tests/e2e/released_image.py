@@ -77,9 +77,9 @@ def content_of(archive: tarfile.TarFile, name: str) -> bytes:
 
 def make_base(folder: Path, podman: str) -> None:
     """Have a Debian with Python as an image, of the release and from the archive that this machine has its packages from."""
-    asked = [tool("apt-get", "apt"), "indextargets", "--format", "$(RELEASE) $(REPO_URI)"]
+    requested = [tool("apt-get", "apt"), "indextargets", "--format", "$(RELEASE) $(REPO_URI)"]
     targets = subprocess.run(
-        [*asked, "Created-By: Packages", "Label: Debian"], check=True, capture_output=True, text=True
+        [*requested, "Created-By: Packages", "Label: Debian"], check=True, capture_output=True, text=True
     )
     release, archive = targets.stdout.splitlines()[0].split()
     packages = "--include=python3,python3-venv,ca-certificates"

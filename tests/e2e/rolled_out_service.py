@@ -15,7 +15,7 @@ from tests.e2e.client import Api, path_of, pod_path
 from tests.e2e.cluster import Cluster
 from tests.e2e.forwarding import Service
 from tests.e2e.kubelet import Kubelet
-from tests.e2e.policing import NAMESPACE, asked
+from tests.e2e.policing import NAMESPACE, db_pod
 from tests.fakes import PATIENCE
 from tests.programs import tool
 
@@ -34,7 +34,7 @@ class Creating:
     """
 
     api: Api
-    wanted: Callable[[int], JsonObject] = lambda number: asked(f"p{number}", cpu="1m")
+    wanted: Callable[[int], JsonObject] = lambda number: db_pod(f"p{number}", cpu="1m")
     is_patient: bool = False
     made: list[JsonObject] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -116,7 +116,7 @@ async def applied(api: Api, app: str = "db") -> None:
     async with asyncio.timeout(PATIENCE):
         hits = 0
         while hits < 20:
-            probe = asked("probe")
+            probe = db_pod("probe")
             probe["metadata"]["labels"]["app"] = app
             answer = await api.request("POST", path_of(probe), probe, params={"dryRun": "All"})
             hits = hits + 1 if answer["spec"].get("nodeSelector") else 0

@@ -137,20 +137,20 @@ async def lose(found: Policed, zone: str) -> None:
         {"key": "node.kubernetes.io/unreachable", "effect": effect, "timeAdded": now}
         for effect in ("NoSchedule", "NoExecute")
     ]
-    await _tell(found, zone, taints, {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}, now)
+    await _report(found, zone, taints, {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}, now)
 
 
 async def bring_back(found: Policed, zone: str) -> None:
     now = rfc3339(datetime.now(UTC))
-    await _tell(found, zone, [], {"type": "Ready", "status": "True", "reason": "KubeletReady"}, now)
+    await _report(found, zone, [], {"type": "Ready", "status": "True", "reason": "KubeletReady"}, now)
 
 
-async def _tell(found: Policed, zone: str, taints: list[JsonObject], condition: JsonObject, now: str) -> None:
-    told = {"conditions": [{**condition, "lastTransitionTime": now, "lastHeartbeatTime": now}]}
+async def _report(found: Policed, zone: str, taints: list[JsonObject], condition: JsonObject, now: str) -> None:
+    status = {"conditions": [{**condition, "lastTransitionTime": now, "lastHeartbeatTime": now}]}
     for each in (await found.api.list(NODES))[0]:
         if labels_of(each)[ZONE] == zone:
             path = f"{NODES}/{name_of(each)}"
-            await found.api.request("PATCH", f"{path}/status", {"status": told}, content_type=_SMP)
+            await found.api.request("PATCH", f"{path}/status", {"status": status}, content_type=_SMP)
             await found.api.patch(path, {"spec": {"taints": taints}})
     ready = [{"type": name, "status": str(condition["status"] == "True")} for name in ("Ready", "ContainersReady")]
     for each in pods_of(found):
@@ -173,7 +173,7 @@ async def explained(found: Policed, name: str) -> str:
     return await command("explain", f"default/{name}", "--url", found.extender.url)
 
 
-async def told_of_operator(found: Policed) -> set[str]:
+async def operator_exclusions(found: Policed) -> set[str]:
     """What explain says of z2 about a pod that no node has room for: since when it is excluded, until when, and why."""
     await found.api.create(big("big"))
     await found.cluster.board.rejected(big("big"))

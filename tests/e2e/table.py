@@ -38,7 +38,7 @@ class Row:
     existing: int
     variant: str
     percentage: int
-    asked: int
+    requested: int
     bound: int
     seconds: float
     violations: int
@@ -77,7 +77,7 @@ class Plan:
             for variant in (OFFLOAD, IN_TREE):
                 yield workload, existing, variant, percentage
 
-    def asking(self, key: Key) -> int:
+    def incoming(self, key: Key) -> int:
         """How many pods are placed for a row: fewer where each takes the in-tree plugins long."""
         workload, existing, variant, _ = key
         if variant == OFFLOAD or workload == UNCONSTRAINED:
@@ -157,7 +157,7 @@ def _details(rows: Mapping[Key, Row], plan: Plan) -> Iterator[str]:
 def _detail(row: Row) -> str:
     used = " | ".join(f"{row.cost(program):.2f}" if program in row.cpu else "" for program in PROGRAMS)
     sampling = f"{row.percentage} %" if row.percentage else "default"
-    placed = str(row.bound) if row.bound == row.asked else f"{row.bound} of {row.asked}"
+    placed = str(row.bound) if row.bound == row.requested else f"{row.bound} of {row.requested}"
     return (
         f"| {_title(row.workload)} | {row.existing:,} | {row.variant} | {sampling} | {placed} | {row.rate:.1f} | {used} | "
         f"{row.cost():.2f} | {row.algorithm:.2f} | {row.violations} | {row.load} |"

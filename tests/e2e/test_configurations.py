@@ -66,8 +66,8 @@ async def test_scores_of_either_scale_are_taken(cluster: Cluster, scale: str) ->
     wanting = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preference]}}
     settings: Mapping[str, Any] = {"placement": "cooperative", "answers": {"scoreScale": scale, "shortlist": 0}}
     async with cluster.scheduled(settings=settings, prioritizeVerb="prioritize", weight=1) as extender:
-        await cluster.api.create(asking := pod("web", labels=WEB, affinity=wanting))
-        assert await cluster.board.bound(asking) == [names[1]]
+        await cluster.api.create(incoming := pod("web", labels=WEB, affinity=wanting))
+        assert await cluster.board.bound(incoming) == [names[1]]
         assert await extender.metric("extender_requests_total", verb="prioritize", code="200") == 1
 
 

@@ -19,9 +19,9 @@ from tests.simulator.plain import HOSTNAME, ZONE, affinity, anti_affinity, names
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
-async def explained(extender: Extender, asking: JsonObject) -> dict[str, Any]:
+async def explained(extender: Extender, incoming: JsonObject) -> dict[str, Any]:
     """The explanation of a pod that is pending."""
-    path = f"/v1/explain/{namespace_of(asking)}/{name_of(asking)}"
+    path = f"/v1/explain/{namespace_of(incoming)}/{name_of(incoming)}"
     found: dict[str, Any] = orjson.loads(await asyncio.to_thread(fetch, extender.url, Trust(), path, b"", ""))
     assert (found["state"], found["fitting"]) == ("pending", 0)
     return found
@@ -56,7 +56,7 @@ async def test_a_pod_that_stays_rejected_has_an_event_with_the_domains_and_the_p
         await cluster.api.create(alone)
         await cluster.board.rejected(alone)
         async with asyncio.timeout(60):
-            while not (events := await told(cluster, alone)):  # noqa: ASYNC110 (it is read over HTTP)
+            while not (events := await recorded_events(cluster, alone)):  # noqa: ASYNC110 (it is read over HTTP)
                 await asyncio.sleep(0.2)
         assert await extender.metric("extender_rejection_events_total", result="failed") == 0
     (event,) = events
@@ -67,7 +67,7 @@ async def test_a_pod_that_stays_rejected_has_an_event_with_the_domains_and_the_p
     print(event["note"])  # noqa: T201 -- shown by -s
 
 
-async def told(cluster: Cluster, rejected: JsonObject) -> list[JsonObject]:
+async def recorded_events(cluster: Cluster, rejected: JsonObject) -> list[JsonObject]:
     """The events about rejections of this pod. Events of earlier tests, whose pods may have its name, are there for an hour."""
     found, _ = await cluster.api.list("/apis/events.k8s.io/v1/namespaces/default/events")
     uid = uid_of(cluster.board.pods[key_of(rejected)])

@@ -14,6 +14,7 @@ import pytest
 from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, node_of, uid_of
 from tests.autoscaling import node_to_add
+from tests.builders import REQUIRED
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import policy
 from tests.e2e import controllers
@@ -47,7 +48,6 @@ from tests.simulator.plain import ZONE, node, pod
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 GANGS: Final = 20
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from extender.simulator.json_objects import JsonObject, name_of
+from tests.builders import PREFERRED
 from tests.deploy.policies.examples import policy
 from tests.e2e.cluster import Cluster
 from tests.e2e.making_room import priority_class
@@ -20,7 +21,6 @@ __all__ = ["released"]  # the fixture
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 POOL: Final = "example.com/pool"
 SOFT: Final = {"key": "old", "value": "yes", "effect": "PreferNoSchedule"}
 TOLERATED: Final = [{"key": "old", "operator": "Exists"}]

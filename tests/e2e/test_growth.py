@@ -15,7 +15,7 @@ from tests.deploy.policies.examples import policy
 from tests.e2e import controllers
 from tests.e2e.cluster import Cluster
 from tests.e2e.control_plane import scheduler_document
-from tests.e2e.growing_group import Started, placed, told, zone_of
+from tests.e2e.growing_group import Started, placed, reported, zone_of
 from tests.e2e.overlays import kubectl
 from tests.e2e.pod_groups import LABEL, SIZE, without_placements
 from tests.e2e.policing import Policed, policed
@@ -59,15 +59,15 @@ async def test_a_gang_of_a_stateful_set_grows_is_updated_and_shrinks_in_its_zone
     zone = await zone_of(growing)
     await api.patch(GROWING, {"spec": {"replicas": 6}})
     await board.until(lambda: len(placed(board)) == 6)
-    await told(growing, "Bound", "6 of 6 pods have a node")
+    await reported(growing, "Bound", "6 of 6 pods have a node")
     assert await zone_of(growing) == zone
     before = set(placed(board))
     await api.patch(GROWING, {"spec": {"template": {"metadata": {"annotations": {"example.com/restarted": "1"}}}}})
     await board.until(lambda: len(placed(board)) == 6 and not before & placed(board).keys(), within=120)
     assert await zone_of(growing) == zone
-    await told(growing, "Bound", "6 of 6 pods have a node")
+    await reported(growing, "Bound", "6 of 6 pods have a node")
     await api.patch(GROWING, {"spec": {"replicas": 3}})
-    await told(growing, "Bound", "3 of 4 pods have a node; 1 of 4 pods does not exist")
+    await reported(growing, "Bound", "3 of 4 pods have a node; 1 of 4 pods does not exist")
     assert await zone_of(growing) == zone
     assert await growing.cluster.faults() == []
 
@@ -78,7 +78,7 @@ async def test_pods_that_find_no_room_in_the_zone_of_their_gang_say_so_until_the
     await api.patch(GROWING, {"spec": {"replicas": 14}})
     await board.until(lambda: len(placed(board)) == 12)
     holds = f"{ZONE}={zone} holds 0 of 1 (3 nodes: node(s) had too few resources left)"
-    await told(growing, "Degraded", f"2 more than the size wait: {holds}")
+    await reported(growing, "Degraded", f"2 more than the size wait: {holds}")
     waiting = [each for each in board.pods.values() if not node_of(each)]
     late = sorted(name_of(each) for each in waiting)
     # With Parallel the controller creates 7 to 13 at one moment: of those that have come the first join, by their numbers.
@@ -108,5 +108,5 @@ async def test_pods_that_find_no_room_in_the_zone_of_their_gang_say_so_until_the
     await api.create(node("one-more", zone, cpu="4"))
     await board.until(lambda: len(placed(board)) == 14)
     assert await zone_of(growing) == zone
-    await told(growing, "Bound", "14 of 14 pods have a node")
+    await reported(growing, "Bound", "14 of 14 pods have a node")
     assert await growing.cluster.faults() == []

@@ -81,14 +81,14 @@ async def test_a_tenant_that_writes_at_random_touches_nothing_of_others(
         writing.cancel()
         with suppress(asyncio.CancelledError):
             await writing
-    failed, asked = [await metric(f"extender_{name}_total") for name in ("request_failures", "requests")]
+    failed, requested = [await metric(f"extender_{name}_total") for name in ("request_failures", "requests")]
     print(  # noqa: T201 -- shown by -s
         f"{writer.writes / lasted:.0f} writes a second for {lasted:.0f} s, answers {dict(writer.answers)}; "
-        f"{number} rounds of others; {failed:.0f} of {asked:.0f} requests failed"
+        f"{number} rounds of others; {failed:.0f} of {requested:.0f} requests failed"
     )
     assert wrong == {}
     assert number >= 2
-    assert failed <= asked * 0.001, "the error budget that alerts are about"
+    assert failed <= requested * 0.001, "the error budget that alerts are about"
     assert await metric("extender_audit_differences_total") == 0
     assert await metric("extender_leader_terms_total") <= MOST_TERMS
     assert "Traceback" not in found.extender.program.log()

@@ -125,8 +125,8 @@ def test_byte_code_is_there_for_what_serve_loads_and_counts_whatever_time_its_so
 
 
 def test_the_image_runs_as_a_user_without_privileges_on_a_root_that_is_read_only(released: Released) -> None:
-    asked = released.run("-c", WHO_AND_WHERE, flags=("--entrypoint=/opt/extender/bin/python",))
-    assert asked.splitlines() == [
+    requested = released.run("-c", WHO_AND_WHERE, flags=("--entrypoint=/opt/extender/bin/python",))
+    assert requested.splitlines() == [
         USER.replace(":", " "),
         *(f"{folder} Read-only file system" for folder in ("/", "/tmp", "/opt/extender")),  # noqa: S108 -- in the container
     ]

@@ -33,7 +33,7 @@ async def test_an_extender_that_is_killed_before_any_write_of_a_preemption_loses
     name = await full_node(cluster)
     held, killed = Held(moment), Killed(cluster)
     high = pod("high", priorityClassName="high", cpu=str(VICTIMS))
-    async with way_round(cluster.plane, held.wait) as url, killed.asked(url) as extender:
+    async with way_round(cluster.plane, held.wait) as url, killed.with_scheduler(url) as extender:
         await cluster.api.create(high)
         if moment < MOMENTS[-1]:
             async with asyncio.timeout(WITHIN):
@@ -51,7 +51,7 @@ async def test_an_extender_that_is_killed_before_any_write_of_a_preemption_loses
 async def test_a_preemption_that_is_asked_for_while_no_extender_answers_is_made_once_one_does(cluster: Cluster) -> None:
     name = await full_node(cluster)
     killed, high = Killed(cluster), pod("high", priorityClassName="high", cpu=str(VICTIMS))
-    async with killed.asked() as extender:
+    async with killed.with_scheduler() as extender:
         extender.program.kill()
         await cluster.api.create(high)
         assert "connection refused" in await cluster.board.rejected(high)
@@ -67,7 +67,7 @@ async def test_a_pod_that_was_rejected_before_a_restart_is_bound_after_the_chang
     await cluster.api.create(namespace("db"), pod("db", "db", on=names[0], labels={"app": "db"}))
     near: JsonObject = affinity(term(HOSTNAME, namespaces={"matchLabels": {"team": "a"}}, app="db"))
     killed, web_pod = Killed(cluster), pod("web", affinity=near)
-    async with killed.asked() as extender:
+    async with killed.with_scheduler() as extender:
         await cluster.api.create(web_pod)
         await cluster.board.rejected(web_pod)
         await cluster.calm()
@@ -100,7 +100,7 @@ async def test_a_lonely_preemptor_whose_room_only_our_rules_know_survives_a_kill
     await prepare(cluster, [low(0, on=name)])
     held, killed = Held(0), Killed(cluster)
     high = pod("high", priorityClassName="high", affinity=anti_affinity(term(HOSTNAME, app="web")))
-    async with way_round(cluster.plane, held.wait) as url, killed.asked(url) as extender:
+    async with way_round(cluster.plane, held.wait) as url, killed.with_scheduler(url) as extender:
         await cluster.api.create(high)
         async with asyncio.timeout(WITHIN):
             await held.reached.wait()
@@ -118,7 +118,7 @@ async def test_an_extender_that_is_killed_again_and_again_amid_preemptions_loses
     highs = [pod(f"high-{number}", priorityClassName="high", cpu="2") for number in range(NODES_FULL)]
     killed = Killed(cluster)
     async with AsyncExitStack() as stack:
-        extender = await stack.enter_async_context(killed.asked())
+        extender = await stack.enter_async_context(killed.with_scheduler())
         extender.program.kill()
         creating = asyncio.create_task(cluster.api.create(*highs))
         for writes in KILLED_AFTER:

@@ -14,19 +14,19 @@ import yaml
 
 from extender.model.release import RELEASE_GATE
 from extender.simulator.json_objects import JsonObject
+from tests.builders import REQUIRED
 from tests.deploy.building import overlay_with
 from tests.deploy.policies.examples import policy
 from tests.e2e.client import NAMESPACES, connect, path_of
 from tests.e2e.cluster import Cluster
 from tests.e2e.overlays import kubectl
-from tests.e2e.policing import MUTATING, PODS, SECRET, VALIDATING, Policed, asked, policed
+from tests.e2e.policing import MUTATING, PODS, SECRET, VALIDATING, Policed, db_pod, policed
 from tests.fakes import PATIENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
-NEEDED = "requiredDuringSchedulingIgnoredDuringExecution"
 POOL = {
-    "nodeAffinity": {NEEDED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]}}
+    "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]}}
 }
 
 
@@ -70,7 +70,7 @@ async def test_a_pod_is_injected_by_the_webhook_that_the_leader_registered(found
         "priorityClassName": "policed",
     }
     await found.apply(policy("PodSchedulingPolicy", **directives))
-    made = (await found.api.request("POST", PODS, asked("one")))["spec"]
+    made = (await found.api.request("POST", PODS, db_pod("one")))["spec"]
     assert made["affinity"] == POOL
     assert (made["schedulerName"], made["priorityClassName"], made["priority"]) == ("ours", "policed", 1000)
     assert {"key": "db", "operator": "Exists"} in made["tolerations"]
@@ -82,11 +82,11 @@ async def test_a_pod_is_injected_by_the_webhook_that_the_leader_registered(found
 async def test_a_new_pod_waits_at_the_gate_of_the_policy_that_releases_it(found: Policed) -> None:
     release = {"topology": ["topology.kubernetes.io/zone"], "size": {"count": 2}}
     await found.apply(policy("PodSchedulingPolicy", when=["Release"], release=release))
-    made = await found.api.request("POST", PODS, asked("gated"))
+    made = await found.api.request("POST", PODS, db_pod("gated"))
     assert made["spec"]["schedulingGates"] == [{"name": RELEASE_GATE}]
     (condition,) = made["status"]["conditions"]
     assert (condition["type"], condition["reason"]) == ("PodScheduled", "SchedulingGated")
-    with_node = await found.api.request("POST", PODS, asked("placed", nodeName="n1"))
+    with_node = await found.api.request("POST", PODS, db_pod("placed", nodeName="n1"))
     assert "schedulingGates" not in with_node["spec"]
 
 
@@ -106,7 +106,7 @@ async def test_the_template_of_a_deployment_is_injected_once_however_often_it_is
 
 def a_deployment(name: str) -> JsonObject:
     """Without pods: no controller runs."""
-    template = {"metadata": {"labels": {"app": "db"}}, "spec": asked("x")["spec"]}
+    template = {"metadata": {"labels": {"app": "db"}}, "spec": db_pod("x")["spec"]}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -141,7 +141,7 @@ async def test_without_a_replica_fail_refuses_deployments_and_their_updates_but_
             await found.api.request("POST", path, a_deployment("db"))
             found.extender.program.stop()
             for refused in (
-                await found.api.request("POST", PODS, asked("one"), allow=[500]),
+                await found.api.request("POST", PODS, db_pod("one"), allow=[500]),
                 await found.api.request("POST", path, a_deployment("other"), allow=[500]),
                 await found.api.request(
                     "PATCH",
@@ -196,7 +196,7 @@ async def test_configurations_and_secret_that_another_client_deletes_are_created
     assert (await found.api.request("GET", SECRET))["data"] == secret
     assert await found.extender.metric("extender_webhook_configuration_repairs_total") == 4
     assert await found.extender.metric("extender_webhook_certificate_rotations_total", step="restored") == 1
-    assert (await found.api.request("POST", PODS, asked("one")))["spec"]["schedulerName"] == "ours"
+    assert (await found.api.request("POST", PODS, db_pod("one")))["spec"]["schedulerName"] == "ours"
 
 
 async def test_the_extenders_account_may_create_no_other_secret(found: Policed) -> None:
@@ -225,7 +225,7 @@ async def test_pods_pass_unchanged_when_no_replica_answers(cluster: Cluster) -> 
     async with policed(cluster) as found:
         await found.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
         found.extender.program.stop()
-        assert (await found.api.request("POST", PODS, asked("one")))["spec"]["schedulerName"] == "default-scheduler"
+        assert (await found.api.request("POST", PODS, db_pod("one")))["spec"]["schedulerName"] == "default-scheduler"
 
 
 async def test_a_thousand_pods_at_full_speed_are_all_injected_through_a_change_and_a_restart(cluster: Cluster) -> None:
@@ -234,7 +234,7 @@ async def test_a_thousand_pods_at_full_speed_are_all_injected_through_a_change_a
         names = count()
 
         async def write(share: int, label: str | None = None) -> list[JsonObject]:
-            return [await found.api.request("POST", PODS, asked(f"{label}-{next(names)}")) for _ in range(share)]
+            return [await found.api.request("POST", PODS, db_pod(f"{label}-{next(names)}")) for _ in range(share)]
 
         first = [each for part in await asyncio.gather(*(write(50, "a") for _ in range(10))) for each in part]
         await found.apply(policy("PodSchedulingPolicy", "two", schedulerName="ours", priority=5))
@@ -251,7 +251,7 @@ async def test_a_thousand_pods_at_full_speed_are_all_injected_through_a_change_a
 async def test_kubectl_shows_how_many_pods_a_policy_matches_and_whether_it_is_valid(found: Policed) -> None:
     await found.apply(policy("PodSchedulingPolicy", schedulerName="ours"))
     for name in ("one", "two"):
-        await found.api.request("POST", PODS, asked(name))
+        await found.api.request("POST", PODS, db_pod(name))
     async with asyncio.timeout(PATIENCE * 2):
         while True:
             said = await kubectl(found.cluster, "get", documents=[policy("PodSchedulingPolicy")])

@@ -31,14 +31,14 @@ async def test_so_they_do_while_each_write_takes_200_ms_longer(
     assets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Beside the three ways: ours with only its own writes slow, against ours as it is. Others should feel nothing."""
-    crowd, tell = Crowd(40, 40), teller(capsys)
-    tell(f"{crowd.nodes} nodes, {crowd.preemptors} preemptors, {SLOWER * 1000:.0f} ms more for a write")
+    crowd, report = Crowd(40, 40), teller(capsys)
+    report(f"{crowd.nodes} nodes, {crowd.preemptors} preemptors, {SLOWER * 1000:.0f} ms more for a write")
     async with ground(assets, tmp_path, crowd) as course:
-        outcomes = [await measured(course, crowd, way, tell, BOTH_CLIENTS) for way in WAYS]
-        tell(comparison(crowd, outcomes))
-        alone = [await measured(course, crowd, "execute", tell, slowed) for slowed in ("", "extender")]
+        outcomes = [await measured(course, crowd, way, report, BOTH_CLIENTS) for way in WAYS]
+        report(comparison(crowd, outcomes))
+        alone = [await measured(course, crowd, "execute", report, slowed) for slowed in ("", "extender")]
     plain, slow = alone
-    tell(f"slow/plain: others' rate {slow.others / plain.others:.2f}, others' wait {slow.wait / plain.wait:.2f}\n")
+    report(f"slow/plain: others' rate {slow.others / plain.others:.2f}, others' wait {slow.wait / plain.wait:.2f}\n")
     record(crowd, [*outcomes, *alone])
     check(crowd, [*outcomes, *alone])
 

@@ -18,7 +18,7 @@ from tests.simulator.plain import HOSTNAME, ZONE, affinity, namespace, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
-ZONES, PER_ZONE, ASKING = 10, 100, 50
+ZONES, PER_ZONE, INCOMING = 10, 100, 50
 QUIET = 2.0  # seconds in which a pod has been bound, or waits for something that will not come by itself
 RELABELLED = 20
 
@@ -26,7 +26,7 @@ RELABELLED = 20
 async def anchors(cluster: Cluster) -> None:
     """A thousand nodes, and on some of them a pod that one other pod wants to be with."""
     names = await cluster.add_nodes(ZONES, PER_ZONE)
-    places = [names[number * len(names) // ASKING] for number in range(ASKING)]
+    places = [names[number * len(names) // INCOMING] for number in range(INCOMING)]
     await cluster.api.create(
         *(pod(f"anchor-{number}", on=place, labels={"anchor": f"{number}"}) for number, place in enumerate(places))
     )
@@ -37,26 +37,26 @@ def drawn(number: int) -> JsonObject:
     return pod(f"drawn-{number}", affinity=affinity(term(HOSTNAME, anchor=f"{number}")))
 
 
-async def seconds_until_bound(cluster: Cluster, asking: JsonObject) -> float | None:
+async def seconds_until_bound(cluster: Cluster, incoming: JsonObject) -> float | None:
     """How long a pod waited for its node in a quiet cluster; None if it got none while it was worth waiting."""
     began = time.monotonic()
-    await cluster.api.create(asking)
+    await cluster.api.create(incoming)
     try:
-        await cluster.board.until(lambda: cluster.board.node(key_of(asking)), QUIET)
+        await cluster.board.until(lambda: cluster.board.node(key_of(incoming)), QUIET)
     except TimeoutError:
         return None
-    return cluster.board.bound_at[key_of(asking)] - began
+    return cluster.board.bound_at[key_of(incoming)] - began
 
 
 async def test_pods_that_fit_one_node_of_a_thousand_are_nominated_elsewhere_to_it(cluster: Cluster) -> None:
     await anchors(cluster)
     async with cluster.scheduled(percentageOfNodesToScore=10) as extender:
-        waited = [await seconds_until_bound(cluster, drawn(number)) for number in range(ASKING)]
+        waited = [await seconds_until_bound(cluster, drawn(number)) for number in range(INCOMING)]
         steered = await extender.metric("extender_rejected_pod_actions_total", action="nominate", result="done")
     assert [number for number, seconds in enumerate(waited) if seconds is None] == []
     assert steered > 0
     assert await cluster.faults() == []
-    print(f"slowest {max(filter(None, waited)):.3f} s, {steered:.0f} nominations for {ASKING} pods")  # noqa: T201 -- shown by -s
+    print(f"slowest {max(filter(None, waited)):.3f} s, {steered:.0f} nominations for {INCOMING} pods")  # noqa: T201 -- shown by -s
 
 
 @pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)
@@ -64,7 +64,7 @@ async def test_pods_that_are_nominated_elsewhere_are_all_bound_whether_or_not_a_
     cluster: Cluster, scheduler_flags: Sequence[str]
 ) -> None:
     await anchors(cluster)
-    pods = [drawn(number) for number in range(ASKING)]
+    pods = [drawn(number) for number in range(INCOMING)]
     async with cluster.scheduled(percentageOfNodesToScore=10) as extender:
         await cluster.api.create(*pods)
         await cluster.board.bound(*pods)
@@ -73,7 +73,7 @@ async def test_pods_that_are_nominated_elsewhere_are_all_bound_whether_or_not_a_
     assert nominated > 0
     assert requeued > 0 or not scheduler_flags
     assert await cluster.faults() == []
-    print(f"{nominated:.0f} nominations, {requeued:.0f} requeues for {ASKING} pods")  # noqa: T201 -- shown by -s
+    print(f"{nominated:.0f} nominations, {requeued:.0f} requeues for {INCOMING} pods")  # noqa: T201 -- shown by -s
 
 
 async def test_without_nominations_most_of_them_wait_for_good(cluster: Cluster) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import orjson
 import pytest
 
 from extender.model.resources import CPU
 from extender.simulator.json_objects import JsonObject, name_of
-from extender.wire.objects.kinds import PODS
+from tests.builders import read_pod
 from tests.e2e.client import pod_path
 from tests.e2e.cluster import Cluster
 from tests.simulator.plain import HOSTNAME, pod
@@ -48,7 +47,7 @@ async def test_the_scheduler_leaves_the_room_that_we_count(cluster: Cluster) -> 
         resized = pod(name, on=node, cpu=f"{spec}m")
         await api.create(resized)
         shown = await api.patch(f"{pod_path(resized)}/status", {"status": status_of(allocated, actual, pending)})
-        left = _NODE - PODS.decode_object(orjson.dumps(shown)).requests[CPU]
+        left = _NODE - read_pod(shown).requests[CPU]
         fitting.append(pod(f"fits-{name}", cpu=f"{left}m", nodeSelector={HOSTNAME: node}))
         larger.append(pod(f"larger-{name}", cpu=f"{left + 1}m", nodeSelector={HOSTNAME: node}))
     async with cluster.scheduled():

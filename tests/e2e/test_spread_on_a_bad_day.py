@@ -31,10 +31,10 @@ from tests.e2e.spread_deployments import (
     explained,
     lose,
     need_controllers,
+    operator_exclusions,
     placed,
     pods_of,
     scale,
-    told_of_operator,
     until_excluded,
     until_placed,
     until_skewed,
@@ -146,10 +146,10 @@ async def test_a_zone_that_an_operator_excludes_takes_no_pod_and_is_not_waited_f
     await scale(running, 10)
     await until_placed(running, {"z1": 4, "z2": 2, "z3": 4})
     async with asyncio.timeout(PATIENCE):
-        while not (told := (await api.request("GET", POLICY)).get("status", {}).get("excludedDomains")):  # noqa: ASYNC110 -- no event across processes
+        while not (reported := (await api.request("GET", POLICY)).get("status", {}).get("excludedDomains")):  # noqa: ASYNC110 -- no event across processes
             await asyncio.sleep(0.2)
-    assert [(each["topologyKey"], each["domain"], each["reason"]) for each in told] == [(ZONE, "z2", "Operator")]
-    assert told[0]["since"] < told[0]["until"]
+    assert [(each["topologyKey"], each["domain"], each["reason"]) for each in reported] == [(ZONE, "z2", "Operator")]
+    assert reported[0]["since"] < reported[0]["until"]
     await api.create(big("big"))
     await board.rejected(big("big"))
     said = await explained(running, "big")
@@ -203,24 +203,24 @@ async def test_an_excluded_zone_stays_excluded_since_the_same_time_when_the_lead
                     await api.request("POST", DOMAINS, declared(*NODES_OF))
                     await domain(found, "exclude", "z2", "--for", "2h", "--reason", "new switches")
                     await until_excluded(found, 1, "operator")
-                    said = await told_of_operator(found)
+                    said = await operator_exclusions(found)
                     assert said
                     leader.program.kill()
                     found.extender = await front.leader()
                     assert found.extender is not leader
                     await scale(found, 10)
                     await until_placed(found, {"z1": 4, "z2": 2, "z3": 4})
-                    assert await told_of_operator(found) == said
+                    assert await operator_exclusions(found) == said
     await api.delete(leading.LEASE)
 
 
 async def test_pods_wait_for_zones_that_are_declared_until_they_have_a_node_or_are_excluded(running: Policed) -> None:
     api, board = running.api, running.cluster.board
     await api.request("POST", DOMAINS, declared(*NODES_OF, "z4", "z5"))
-    asking, minimum = big("asking"), 0
+    incoming, minimum = big("asking"), 0
     async with asyncio.timeout(PATIENCE):
         while minimum != 5:
-            answer = await api.request("POST", path_of(asking), asking, params={"dryRun": "All"})
+            answer = await api.request("POST", path_of(incoming), incoming, params={"dryRun": "All"})
             minimum = answer["spec"]["topologySpreadConstraints"][0].get("minDomains", 1)
     before = {uid_of(each) for each in pods_of(running)}
     await scale(running, 9)

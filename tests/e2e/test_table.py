@@ -50,7 +50,7 @@ async def test_each_row_is_measured_once_and_offload_places_all_pods_rightly(
     rows = Rows(file)
     wanted = {existing: _missing(plan, rows, workload, existing) for existing in plan.existing}
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         with capsys.disabled():
             print(f"\n  {time.strftime('%H:%M:%S')} {text}", end="", flush=True)  # noqa: T201 -- minutes pass between two lines
 
@@ -58,11 +58,11 @@ async def test_each_row_is_measured_once_and_offload_places_all_pods_rightly(
         async with open_course(assets, WORKLOADS[workload], plan.nodes, _JUDGE_EVERY) as course:
             for existing, keys in wanted.items():
                 if keys:
-                    tell(f"{workload}: {existing:,} pods after {await course.fill(existing):.0f} s more")
-                    await _measure(course, tmp_path, plan, keys, rows, tell)
+                    report(f"{workload}: {existing:,} pods after {await course.fill(existing):.0f} s more")
+                    await _measure(course, tmp_path, plan, keys, rows, report)
     file.with_suffix(".md").write_text(markdown(rows.by_key, plan), "utf-8")
     ours = [row for row in rows.by_key.values() if row.workload == workload and row.variant == OFFLOAD]
-    assert [(row.key, row.bound, row.violations) for row in ours] == [(row.key, row.asked, 0) for row in ours]
+    assert [(row.key, row.bound, row.violations) for row in ours] == [(row.key, row.requested, 0) for row in ours]
 
 
 def _missing(plan: Plan, rows: Rows, workload: str, existing: int) -> list[Key]:
@@ -70,7 +70,7 @@ def _missing(plan: Plan, rows: Rows, workload: str, existing: int) -> list[Key]:
 
 
 async def _measure(
-    course: Course, folder: Path, plan: Plan, keys: list[Key], rows: Rows, tell: Callable[[str], None]
+    course: Course, folder: Path, plan: Plan, keys: list[Key], rows: Rows, report: Callable[[str], None]
 ) -> None:
     """The rows at one number of existing pods: with one extender, then without."""
     async with AsyncExitStack() as stack:
@@ -78,17 +78,17 @@ async def _measure(
         if any(variant == OFFLOAD for _, _, variant, _ in keys):
             extender = await stack.enter_async_context(extender_at(course.plane, folder))
         for key in [each for each in keys if each[2] == OFFLOAD]:
-            found = await course.measure(OFFLOAD, plan.asking(key), extender, key[3], _LONGEST)
-            _keep(key, plan.asking(key), found, rows, tell)
+            found = await course.measure(OFFLOAD, plan.incoming(key), extender, key[3], _LONGEST)
+            _keep(key, plan.incoming(key), found, rows, report)
     for key in [each for each in keys if each[2] == IN_TREE]:
-        found = await course.measure(IN_TREE, plan.asking(key), None, key[3], _LONGEST)
-        _keep(key, plan.asking(key), found, rows, tell)
+        found = await course.measure(IN_TREE, plan.incoming(key), None, key[3], _LONGEST)
+        _keep(key, plan.incoming(key), found, rows, report)
 
 
-def _keep(key: Key, asked: int, found: Measurement, rows: Rows, tell: Callable[[str], None]) -> None:
-    row = Row(*key, asked, found.bound, found.seconds, found.violations, found.cpu, found.load, found.algorithm)
+def _keep(key: Key, requested: int, found: Measurement, rows: Rows, report: Callable[[str], None]) -> None:
+    row = Row(*key, requested, found.bound, found.seconds, found.violations, found.cpu, found.load, found.algorithm)
     rows.add(row)
-    tell(
+    report(
         f"{key}: {row.rate:.1f} pods/s, {row.cost():.1f} s for 1,000 pods, algorithm {row.algorithm} ms a pod, "
         f"violations {row.violations}, load {row.load}"
     )

@@ -106,6 +106,6 @@ def test_there_is_a_workload_for_each_of_the_published_ones_that_are_shown() -> 
     assert {app for app, _ in mixed} >= {"grey", "blue", "green", "red", "yellow"}
     assert {count for (app, _), count in mixed.items() if app.startswith("green")} == {1}
     assert "topologySpreadConstraints" not in next(published["P3"].running(1, 10))["spec"]
-    assert "topologySpreadConstraints" in next(published["P3"].asking(1))["spec"]
+    assert "topologySpreadConstraints" in next(published["P3"].incoming(1))["spec"]
     title = markdown({("P6", 5000, OFFLOAD, 2): row("P6", OFFLOAD, 2)}, Plan(["P6"], [5000], 2))
     assert "| P6 no constraints, as SchedulingBasic | 5,000 |" in title

@@ -10,7 +10,7 @@ from extender.simulator.json_objects import JsonObject, name_of, node_of
 from tests.deploy.policies.examples import policy
 from tests.e2e.board import key_of
 from tests.e2e.client import NODES
-from tests.e2e.policing import asked
+from tests.e2e.policing import db_pod
 from tests.e2e.rolled_out_service import Creating, Installed, applied
 from tests.e2e.test_rollout import service
 from tests.simulator.plain import HOSTNAME, ZONE, anti_affinity, spread, term
@@ -25,7 +25,7 @@ APART = 6  # the zone of the policy has eight nodes, and loses one
 
 def mixed(number: int) -> JsonObject:
     """Every second pod has a hard constraint: few that keep apart by node, and many that spread over the nodes."""
-    found = asked(f"w{number}", cpu="1m")
+    found = db_pod(f"w{number}", cpu="1m")
     labels = found["metadata"]["labels"]
     if number % 4 == 1:
         labels["apart"] = f"a{number // (4 * APART)}"

@@ -23,11 +23,11 @@ def sizes() -> list[int]:
 
 async def play(assets: Path, folder: Path, capsys: pytest.CaptureFixture[str], crowd: Crowd, rounds: int = 1) -> None:
     """Every way in turn, so many times; the table; and what must hold of all."""
-    tell = teller(capsys)
-    tell(f"{crowd.nodes} nodes, {crowd.preemptors} preemptors")
+    report = teller(capsys)
+    report(f"{crowd.nodes} nodes, {crowd.preemptors} preemptors")
     async with ground(assets, folder, crowd) as course:
-        outcomes = [await measured(course, crowd, way, tell) for way in in_turns(rounds)]
-    tell(comparison(crowd, outcomes))
+        outcomes = [await measured(course, crowd, way, report) for way in in_turns(rounds)]
+    report(comparison(crowd, outcomes))
     record(crowd, outcomes)
     check(crowd, outcomes)
 
@@ -41,17 +41,17 @@ def in_turns(rounds: int) -> list[str]:
 def teller(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
     """Prints a line at once."""
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         with capsys.disabled():
             print(f"\n  {text}", end="", flush=True)  # noqa: T201 -- minutes pass between two lines
 
-    return tell
+    return report
 
 
-async def measured(course: Ground, crowd: Crowd, way: str, tell: Callable[[str], None], slowed: str = "") -> Outcome:
+async def measured(course: Ground, crowd: Crowd, way: str, report: Callable[[str], None], slowed: str = "") -> Outcome:
     """One run, told."""
     outcome = await course.measure(way, slowed)
-    tell(line(outcome, crowd))
+    report(line(outcome, crowd))
     return outcome
 
 

@@ -191,9 +191,9 @@ async def judge(cluster: Cluster, rounds: list[Round]) -> None:
 def loaded(number: int) -> JsonObject:
     """Of ten pods four are a gang, which waits at its gate; the others get a node selector from a policy."""
     if number % 10 < 4:
-        return asked_of(f"load-{number}", {LABEL: f"load-{number // 10}", SIZE: "4"})
-    return asked_of(f"load-{number}", {"app": "batch"})
+        return plain_pod(f"load-{number}", {LABEL: f"load-{number // 10}", SIZE: "4"})
+    return plain_pod(f"load-{number}", {"app": "batch"})
 
 
-def asked_of(name: str, labels: dict[str, str]) -> JsonObject:
+def plain_pod(name: str, labels: dict[str, str]) -> JsonObject:
     return pod(name, labels=labels, cpu="1m")

@@ -14,8 +14,8 @@ from tests.simulator.plain import HOSTNAME, ZONE, namespace, node, pod, spread, 
 
 ZONES: Final = 10
 NAMESPACES: Final = 100
-ASKING: Final = "asking"  # the namespace of the pods that ask, and the label by which they are told from the others
-ASKING_LABEL: Final = f"{ASKING}=yes"
+INCOMING: Final = "asking"  # the namespace of the incoming pods, and the label that separates them from the other pods
+INCOMING_LABEL: Final = f"{INCOMING}=yes"
 _TEAM: Final = {"team": "devops"}
 _TEAMS: Final = {"matchLabels": _TEAM}
 
@@ -47,7 +47,7 @@ class Workload:
         kinds = self.others or ((self.app, self.spec),)
         taken = int(nodes * self.share) or (nodes if self.others else 0)
         for number in range(first, count):
-            where = ASKING if self.in_one_namespace else f"team-{number % NAMESPACES}"
+            where = INCOMING if self.in_one_namespace else f"team-{number % NAMESPACES}"
             kind, spec = kinds[number % len(kinds)]
             of_kind = number // len(kinds)
             group = of_kind // taken if taken else 0
@@ -55,10 +55,12 @@ class Workload:
             on = node_name(of_kind % (taken or nodes))
             yield pod(f"run-{number}", where, on=on, labels={"app": app}, **spec(number, app))
 
-    def asking(self, count: int) -> Iterator[JsonObject]:
+    def incoming(self, count: int) -> Iterator[JsonObject]:
         """Pods that want to be placed."""
         for number in range(count):
-            yield pod(f"ask-{number}", ASKING, labels={"app": self.app, ASKING: "yes"}, **self.spec(number, self.app))
+            yield pod(
+                f"ask-{number}", INCOMING, labels={"app": self.app, INCOMING: "yes"}, **self.spec(number, self.app)
+            )
 
 
 def nodes(count: int, zones: int = ZONES) -> Iterator[JsonObject]:
@@ -68,7 +70,7 @@ def nodes(count: int, zones: int = ZONES) -> Iterator[JsonObject]:
 
 def namespaces() -> list[JsonObject]:
     """All of one team, which the terms select."""
-    return [namespace(name, **_TEAM) for name in (ASKING, *(f"team-{number}" for number in range(NAMESPACES)))]
+    return [namespace(name, **_TEAM) for name in (INCOMING, *(f"team-{number}" for number in range(NAMESPACES)))]
 
 
 def node_name(number: int) -> str:
@@ -77,7 +79,7 @@ def node_name(number: int) -> str:
 
 def warming(number: int) -> JsonObject:
     """A pod without constraints, which the scheduler has for practice."""
-    return pod(f"warm-{number}", ASKING, labels={ASKING: "yes"})
+    return pod(f"warm-{number}", INCOMING, labels={INCOMING: "yes"})
 
 
 def _affinity(side: str, key: str, *, required: bool, in_teams: bool = True) -> Make:

@@ -244,8 +244,8 @@ async def eventually_found(expected: list[tuple[str, str, str]], *arguments: str
     """Return once doctor says exactly that, besides what is information."""
     found: list[tuple[str, str, str]] = []
     for _ in range(looks):  # each takes a second or two; the service, and the apiserver's view of its roles, need some
-        told = [each for each in await doctor(*arguments) if each["severity"] != "info"]
-        found = [(each["check"], each["problem"], each["remedy"]) for each in told]
+        reported = [each for each in await doctor(*arguments) if each["severity"] != "info"]
+        found = [(each["check"], each["problem"], each["remedy"]) for each in reported]
         if [each[0] for each in found] == [each[0] for each in expected] and all(
             problem in each[1] and remedy in each[2] for each, (_, problem, remedy) in zip(found, expected, strict=True)
         ):

@@ -72,11 +72,11 @@ def inverse(index: ClusterIndex, incoming: Json) -> list[Counts]:
 
 def spread_over(index: ClusterIndex, incoming: Json) -> list[tuple[Counts, int, int]]:
     """For each hard constraint: pods by domain, how many domains are eligible, and the least count."""
-    groups = [ask.group for ask in spread_groups(compiled_of(index, incoming)).hard]
+    groups = [spread.group for spread in spread_groups(compiled_of(index, incoming)).hard]
     return [(counts_of(group), group.domains, group.least()) for group in groups]
 
 
-class Gone(NamedTuple):
+class Deleted(NamedTuple):
     """The deletion of an object, as a step of `apply`."""
 
     obj: Object
@@ -96,13 +96,13 @@ class Review(NamedTuple):
     now: float
 
 
-Step = Object | Gone | Assume | Review
+Step = Object | Deleted | Assume | Review
 
 
 def apply(index: ClusterIndex, *steps: Step) -> ClusterIndex:
     for step in steps:
         match step:
-            case Gone(obj):
+            case Deleted(obj):
                 index.delete(obj)
             case Assume(pod, nodes, now):
                 index.assume(pod, nodes, now)

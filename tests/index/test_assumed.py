@@ -16,7 +16,7 @@ from extender.model.objects import ON_ITS_WAY, Object, Pod
 from extender.rules.interpod_affinity import own_terms
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, read_pod, term, weighted
 from tests.contenders import cluster, contender, names, stage
-from tests.index.counting import Assume, Counts, Gone, Review, Step, apart, apply, compiled_of, near
+from tests.index.counting import Assume, Counts, Deleted, Review, Step, apart, apply, compiled_of, near
 
 NEAR_WEB = pod_json(near=[term("zone", app="web")])
 FRIENDLY = pod_json(apart=[term("zone", namespace_selector=matching(team="a"), app="web")])
@@ -63,19 +63,19 @@ RELABELLED = (OTHER, Assume(OTHER, ("n1", "n2")), WEB)
             [ON_N1, pod("web", on="n1", app="web", x="y")], IN_Z1, {}, {}, {}, id="bound with a further label"
         ),
         pytest.param([ON_N1, pod("web", on="n2", app="web")], IN_Z2, {}, {}, {}, id="bound elsewhere"),
-        pytest.param([WEB, ON_N1, Gone(WEB)], {}, {}, {}, {}, id="deleted"),
+        pytest.param([WEB, ON_N1, Deleted(WEB)], {}, {}, {}, {}, id="deleted"),
         pytest.param([ON_N1, Assume(WEB, ("n2",))], IN_Z2, {}, {}, KNOWN, id="a new answer"),
         pytest.param([ON_N1, Assume(WEB, ())], {}, {}, {}, {}, id="a new answer without a node"),
         pytest.param([BOUND, Assume(WEB, ("n2",))], IN_Z1, {}, {}, {}, id="bound already"),
         pytest.param([OTHER, Assume(OTHER, ("n1",))], {}, {}, {}, KNOWN, id="with other labels"),
         pytest.param([OTHER, Assume(OTHER, ("n1",)), WEB], IN_Z1, {}, {}, KNOWN, id="with the labels that it has now"),
         pytest.param([OTHER, Assume(OTHER, ("n1",)), WEB, BOUND], IN_Z1, {}, {}, {}, id="bound with them"),
-        pytest.param([ON_N1, Gone(N1)], {}, {}, {}, KNOWN, id="its node goes"),
-        pytest.param([ON_N1, Gone(N1), node("n1", zone="z2")], IN_Z2, {}, {}, KNOWN, id="its node is back"),
+        pytest.param([ON_N1, Deleted(N1)], {}, {}, {}, KNOWN, id="its node goes"),
+        pytest.param([ON_N1, Deleted(N1), node("n1", zone="z2")], IN_Z2, {}, {}, KNOWN, id="its node is back"),
         # On several it counts nowhere, and constraints that depend on it are undetermined.
         pytest.param([ANYWHERE], {}, {}, IN_BOTH, SEVERAL, id="on several"),
         pytest.param([ON_N1_OR_N3], {}, IN_Z1, {}, SEVERAL, id="sure to come to a domain that has all of them"),
-        pytest.param([ON_N1_OR_N3, Gone(N3)], {}, {}, IN_Z1, SEVERAL, id="not sure while one of them is deleted"),
+        pytest.param([ON_N1_OR_N3, Deleted(N3)], {}, {}, IN_Z1, SEVERAL, id="not sure while one of them is deleted"),
         pytest.param([ON_N1_OR_N3, node("n3")], {}, {}, IN_Z1, SEVERAL, id="not sure while one has no domain"),
         pytest.param(RELABELLED, {}, {}, IN_BOTH, SEVERAL, id="on several, with the labels that it has now"),
         pytest.param([*RELABELLED, OTHER], {}, {}, {}, SEVERAL, id="on several, with other labels now"),
@@ -90,8 +90,8 @@ RELABELLED = (OTHER, Assume(OTHER, ("n1", "n2")), WEB)
         pytest.param([ON_N1_OR_N2, Review(5.0), BOUND], IN_Z1, {}, {}, {}, id="bound after doubt on several"),
         pytest.param([ON_N1, Review(5.0), Assume(WEB, ("n2",), 6.0)], IN_Z2, {}, {}, KNOWN, id="answered after doubt"),
         # The scheduler may ask about a pod that was deleted meanwhile; nothing would ever end what began then.
-        pytest.param([WEB, Gone(WEB), ON_N1], {}, {}, {}, {}, id="deleted before"),
-        pytest.param([WEB, Gone(WEB), WEB, ON_N1], IN_Z1, {}, {}, KNOWN, id="deleted and restored before"),
+        pytest.param([WEB, Deleted(WEB), ON_N1], {}, {}, {}, {}, id="deleted before"),
+        pytest.param([WEB, Deleted(WEB), WEB, ON_N1], IN_Z1, {}, {}, KNOWN, id="deleted and restored before"),
     ],
 )
 def test_where_an_assumed_pod_counts(
@@ -166,7 +166,7 @@ def test_what_ends_an_assumption_when_the_watch_says_nothing(
     assert near(index, NEAR_WEB) == [{} if ended else {"z1": 1}]
 
 
-class TestGone:
+class TestDeletion:
     """The scheduler may ask about a pod that was deleted meanwhile; nothing would ever end what began then."""
 
     def test_it_is_not_cached_as_rejected_either(self) -> None:
@@ -297,9 +297,14 @@ def release(held: ClusterIndex) -> None:
 
 
 # Objects and changes, and after each of them the node to which the pod is nominated.
-NOMINATIONS: dict[str, list[tuple[Object | Gone | Callable[[ClusterIndex], object], str]]] = {
+NOMINATIONS: dict[str, list[tuple[Object | Deleted | Callable[[ClusterIndex], object], str]]] = {
     "until it has a node": [(waiting("n1"), "n1"), (waiting("n1", on="n1"), "")],
-    "it moves and is dropped": [(waiting("n1"), "n1"), (waiting("n2"), "n2"), (waiting(), ""), (Gone(waiting()), "")],
+    "it moves and is dropped": [
+        (waiting("n1"), "n1"),
+        (waiting("n2"), "n2"),
+        (waiting(), ""),
+        (Deleted(waiting()), ""),
+    ],
     "a terminating pod": [(waiting("n1", terminating=True), "")],
     "a finished pod": [(waiting("n1", phase="Failed"), "")],
     "in memory it wins over an older one in the status": [
@@ -309,14 +314,14 @@ NOMINATIONS: dict[str, list[tuple[Object | Gone | Callable[[ClusterIndex], objec
     "released, the status counts": [(waiting("n1"), "n1"), (nominate("n2"), "n2"), (release, "n1")],
     "of a pod that the watch has not shown": [(nominate("n2"), "n2"), (release, "")],
     "of a pod that got a node or was deleted": [
-        *((waiting(), ""), (nominate("n2"), "n2"), (waiting(on="n3"), ""), (Gone(waiting()), "")),
+        *((waiting(), ""), (nominate("n2"), "n2"), (waiting(on="n3"), ""), (Deleted(waiting()), "")),
     ],
 }
 
 
 @pytest.mark.parametrize("steps", NOMINATIONS.values(), ids=NOMINATIONS)
 def test_where_a_pod_is_nominated(
-    steps: Sequence[tuple[Object | Gone | Callable[[ClusterIndex], object], str]],
+    steps: Sequence[tuple[Object | Deleted | Callable[[ClusterIndex], object], str]],
 ) -> None:
     held = cluster(stage())
     for step, name in steps:

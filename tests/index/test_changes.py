@@ -15,7 +15,7 @@ from extender.index.objects.changes import IndexChange
 from extender.model.objects import Object, PodSignature
 from extender.rules.interpod_affinity import own_terms
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, spread, taint, term, workload
-from tests.index.counting import Gone, Step, apart, apply, compiled_of, counts_of, inverse, near, spread_over
+from tests.index.counting import Deleted, Step, apart, apply, compiled_of, counts_of, inverse, near, spread_over
 
 NEAR_WEB = pod_json(near=[term("zone", app="web")])
 SPREAD_WEB = pod_json(app="web", spreads=[spread("zone", app="web", taints_policy="Honor")])
@@ -55,7 +55,7 @@ FIRST, SECOND = pod("web", on="n1", uid="first", app="web"), pod("web", on="n2",
 @pytest.mark.parametrize(
     ("steps", "near_web", "spread_web"),
     [
-        pytest.param([WEB, Gone(WEB)], {}, ({}, 2, 0), id="a count that falls to nought disappears"),
+        pytest.param([WEB, Deleted(WEB)], {}, ({}, 2, 0), id="a count that falls to nought disappears"),
         pytest.param([WEB, pod("web", on="n1", app="db")], {}, ({}, 2, 0), id="a relabelled pod"),
         pytest.param([pod("web", app="web")], {}, ({}, 2, 0), id="a pending pod"),
         pytest.param([pod("web", app="web"), WEB], {"z1": 1}, ({"z1": 1}, 2, 0), id="its binding"),
@@ -64,14 +64,16 @@ FIRST, SECOND = pod("web", on="n1", uid="first", app="web"), pod("web", on="n2",
         pytest.param([WEB, pod("web", on="n1", app="web", phase="Succeeded")], {}, ({}, 2, 0), id="finished"),
         pytest.param([FIRST, SECOND], {"z1": 1, "z2": 1}, ({"z1": 1, "z2": 1}, 2, 1), id="another of the same name"),
         pytest.param(
-            [FIRST, SECOND, Gone(FIRST)], {"z2": 1}, ({"z2": 1}, 2, 0), id="the first of the same name deleted"
+            [FIRST, SECOND, Deleted(FIRST)], {"z2": 1}, ({"z2": 1}, 2, 0), id="the first of the same name deleted"
         ),
         pytest.param([pod("web", on="n3", app="web")], {}, ({}, 2, 0), id="on a node that is not known yet"),
         pytest.param([pod("web", on="n3", app="web"), N3], {"z3": 1}, ({"z3": 1}, 3, 0), id="whose node comes later"),
-        pytest.param([pod("web", on="n3"), Gone(N3), N3], {}, ({}, 3, 0), id="a node that only pods mention goes"),
-        pytest.param([WEB, Gone(N1)], {}, ({}, 1, 0), id="a deleted node"),
-        pytest.param([WEB, Gone(N1), node("n1", zone="z2")], {"z2": 1}, ({"z2": 1}, 1, 1), id="that is back"),
-        pytest.param([WEB, Gone(N1), node("other", zone="z7")], {}, ({}, 2, 0), id="its number is kept for its pods"),
+        pytest.param([pod("web", on="n3"), Deleted(N3), N3], {}, ({}, 3, 0), id="a node that only pods mention goes"),
+        pytest.param([WEB, Deleted(N1)], {}, ({}, 1, 0), id="a deleted node"),
+        pytest.param([WEB, Deleted(N1), node("n1", zone="z2")], {"z2": 1}, ({"z2": 1}, 1, 1), id="that is back"),
+        pytest.param(
+            [WEB, Deleted(N1), node("other", zone="z7")], {}, ({}, 2, 0), id="its number is kept for its pods"
+        ),
         pytest.param([WEB, node("n1", zone="z2")], {"z2": 1}, ({"z2": 1}, 1, 1), id="a relabelled node"),
         pytest.param([WEB, node("n1")], {}, ({}, 1, 0), id="a node that loses the key"),
         pytest.param([WEB, TAINTED], {"z1": 1}, ({}, 1, 0), id="a taint that the spread reads"),
@@ -90,8 +92,8 @@ def test_the_counts_after_changes_of_pods_and_nodes(
     ("steps", "expected"),
     [
         pytest.param(HERMITS, [{"z1": 2}], id="carried twice"),
-        pytest.param([*HERMITS, Gone(HERMITS[0])], [{"z1": 1}], id="carried once"),
-        pytest.param([*HERMITS, Gone(HERMITS[0]), Gone(HERMITS[1])], [], id="carried no more"),
+        pytest.param([*HERMITS, Deleted(HERMITS[0])], [{"z1": 1}], id="carried once"),
+        pytest.param([*HERMITS, Deleted(HERMITS[0]), Deleted(HERMITS[1])], [], id="carried no more"),
         pytest.param([HERMITS[0], node("n1", zone="z2")], [{"z2": 1}], id="on a relabelled node"),
     ],
 )
@@ -109,9 +111,11 @@ LISTED = pod_json(apart=[term("zone", namespaces=["red"], namespace_selector=mat
     ("incoming", "steps", "counted"),
     [
         pytest.param(FRIENDLY, [RED["a"], RED["b"], RED["a"]], [1, 0, 1], id="relabelled and back"),
-        pytest.param(FRIENDLY, [RED["a"], Gone(RED["a"])], [1, 0], id="removed"),
-        pytest.param(NOT_TEAM_B, [RED["a"], Gone(RED["a"])], [1, 0], id="not selected by what it lacks once removed"),
-        pytest.param(LISTED, [RED["a"], RED["b"], Gone(RED["b"])], [1, 1, 1], id="listed, whatever its labels"),
+        pytest.param(FRIENDLY, [RED["a"], Deleted(RED["a"])], [1, 0], id="removed"),
+        pytest.param(
+            NOT_TEAM_B, [RED["a"], Deleted(RED["a"])], [1, 0], id="not selected by what it lacks once removed"
+        ),
+        pytest.param(LISTED, [RED["a"], RED["b"], Deleted(RED["b"])], [1, 1, 1], id="listed, whatever its labels"),
     ],
 )
 def test_labels_of_a_namespace_decide_which_of_its_pods_count(

@@ -25,7 +25,7 @@ from extender.settings.configuration import Settings
 from extender.verbs.filter import FilterVerb
 from tests.builders import (
     Json,
-    asking,
+    extender_args,
     index_of,
     matching,
     namespace,
@@ -384,7 +384,7 @@ def test_what_is_cached_of_a_rejection_does_not_keep_a_request_that_was_dropped(
     index.upsert(pod("low", on="n1", priority=-1))
     for name in ("w0", "w1"):
         index.upsert(pod(name, on=f"n{name[1]}", app="web", priority=1000))
-    args = asking(contender_json("asking", priority=100, apart=[term(app="web")]), "n0", "n1")
+    args = extender_args(contender_json("asking", priority=100, apart=[term(app="web")]), "n0", "n1")
     verb.decide(args, 0)
     assert len(memory) == 1
     assert unhelpful.without(args.pod, [0, 1], index.view) == []

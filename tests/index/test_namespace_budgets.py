@@ -386,7 +386,7 @@ def test_a_new_list_of_budgets_replaces_the_old_one() -> None:
     reflected.replace(kind, [web["team-a"]])
     seen.append([protecting(reflected.index, existing) for existing in pods])
     reflected.apply(kind, web["team-b"])
-    reflected.apply(kind, web["team-a"], gone=True)
+    reflected.apply(kind, web["team-a"], deleted=True)
     reflected.replace(kind, [])
     seen.append([protecting(reflected.index, existing) for existing in pods])
     assert seen == [[["web"], ["web"]], [["web"], []], [[], []]]

@@ -128,7 +128,7 @@ def test_of_more_policies_than_a_limit_the_first_by_name_act_in_whatever_order_t
         plain.pop(each.key, None)
         if is_there:
             plain[each.key] = each
-        (table.put if is_there else lambda gone: table.remove(gone.key))(each)
+        (table.put if is_there else lambda deleted: table.remove(deleted.key))(each)
     expected, strict = [], set[str]()
     for place, most in (("", 2), ("shop", 1)):
         of_place = sorted(key for key in plain if key.namespace == place)

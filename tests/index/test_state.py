@@ -186,11 +186,11 @@ def test_the_copied_pods_are_not_visited_by_each_garbage_collection() -> None:
 
 # -- A what-if counts as if the change were real, and leaves no trace --------------------------------------------------
 
-ASKING = contender("asking", app="web", apart=[term("host", app="web")])
+INCOMING = contender("asking", app="web", apart=[term("host", app="web")])
 
 
 def passing(held: ClusterIndex, compiled: CompiledConstraints | None = None) -> list[str]:
-    filters = prepare_filters(ASKING, compiled or held.view.compiled(ASKING.signature), held.view, IndexFrame())
+    filters = prepare_filters(INCOMING, compiled or held.view.compiled(INCOMING.signature), held.view, IndexFrame())
     return [held.view.node_names[node] for node in filters.passing(sorted(held.view.known.values()))]
 
 
@@ -202,7 +202,7 @@ def test_pods_that_are_taken_and_put_back_change_the_answer_one_by_one() -> None
     """However often a pod is taken, it counts once."""
     first, second = web("w1", on="n1"), web("w2", on="n2")
     held = cluster(stage("n1"), stage("n2"), first, second)
-    compiled = held.view.compiled(ASKING.signature)
+    compiled = held.view.compiled(INCOMING.signature)
     with held.view.trial() as trial:
         seen = [passing(held, compiled)]
         for step in (trial.take, trial.take, trial.put_back, trial.put_back):
@@ -230,7 +230,7 @@ def test_afterwards_everything_is_as_it_was(*, fails: bool) -> None:
     """Also after a failure inside."""
     there = web("w1", on="n1")
     held = cluster(stage("n1"), stage("n2"), there)
-    compiled = held.view.compiled(ASKING.signature)
+    compiled = held.view.compiled(INCOMING.signature)
     before = held.view.dependency_version(compiled), held.statistics()
 
     def fail() -> None:
@@ -243,11 +243,11 @@ def test_afterwards_everything_is_as_it_was(*, fails: bool) -> None:
             fail()
     assert (held.view.dependency_version(compiled), held.statistics()) == before
     assert audit(held) == []
-    assert held.view.compiled(ASKING.signature) is compiled
+    assert held.view.compiled(INCOMING.signature) is compiled
 
 
 def test_only_pods_that_a_request_counts_are_counted_for_it() -> None:
     there, other = web("w1", on="n1"), contender("other", on="n1", app="db")
     held = cluster(stage("n1"), there, other)
-    compiled = held.view.compiled(ASKING.signature)
+    compiled = held.view.compiled(INCOMING.signature)
     assert [held.view.is_counted(each, frozenset(compiled.filter_groups())) for each in (there, other)] == [True, False]

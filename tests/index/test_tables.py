@@ -22,10 +22,10 @@ QUOTA = PodQuota("team", "cross")
 
 @dataclass(slots=True)
 class Kept:
-    """What a table was told, in the order of the calls."""
+    """The calls of a table, in their order."""
 
     name: str
-    told: list[str]
+    notified: list[str]
     objects: dict[str, PodQuota] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
@@ -41,7 +41,7 @@ class Other:
     """The class under which a second table would be found."""
 
 
-def table_of(kept: Kept, *, is_told: bool = True) -> MakeTable:
+def table_of(kept: Kept, *, is_notified: bool = True) -> MakeTable:
     def make(parts: IndexParts) -> FeatureTable:
         return FeatureTable(
             view=Kept,
@@ -50,8 +50,10 @@ def table_of(kept: Kept, *, is_told: bool = True) -> MakeTable:
             api_kind="ResourceQuota",
             objects=kept.objects,
             change=kept.change,
-            observe=(lambda each: kept.told.append(f"{kept.name}: {each.uid in parts.pods}")) if is_told else None,
-            rebuild=lambda: kept.told.append(f"{kept.name}: rebuilt"),
+            observe=(lambda each: kept.notified.append(f"{kept.name}: {each.uid in parts.pods}"))
+            if is_notified
+            else None,
+            rebuild=lambda: kept.notified.append(f"{kept.name}: rebuilt"),
             checks=lambda: iter([lambda: kept.wrong]),
             check_pods=lambda uids: [f"{kept.name}: {uid}" for uid in uids if kept.wrong],
             statistics=lambda: {kept.name: len(kept.objects)},
@@ -65,16 +67,18 @@ def index_with(*tables: MakeTable) -> ClusterIndex:
 
 
 def test_tables_are_told_of_each_pod_in_their_order_after_the_table_of_pods() -> None:
-    told: list[str] = []
+    notified: list[str] = []
     index = index_with(
-        table_of(Kept("first", told)), table_of(Kept("off", told), is_told=False), table_of(Kept("last", told))
+        table_of(Kept("first", notified)),
+        table_of(Kept("off", notified), is_notified=False),
+        table_of(Kept("last", notified)),
     )
     index.upsert(node("n1"))
     index.upsert(pod("a", on="n1"))
-    assert told == ["first: True", "last: True"]
-    told.clear()
+    assert notified == ["first: True", "last: True"]
+    notified.clear()
     index.delete(pod("a", on="n1"))
-    assert told == ["first: False", "last: False"]
+    assert notified == ["first: False", "last: False"]
 
 
 def test_a_table_is_told_of_assumptions_and_plans_too() -> None:
@@ -82,12 +86,12 @@ def test_a_table_is_told_of_assumptions_and_plans_too() -> None:
     index = index_with(table_of(kept))
     index.upsert(node("n1"))
     index.upsert(pod("a"))
-    kept.told.clear()
+    kept.notified.clear()
     index.assume(pod("a"), ["n1"], 0.0)
     index.assumed.discard(pod("a").uid)
     index.nominate_in_memory(pod("a"), "n1", ())
     index.end_nomination(pod("a").uid)
-    assert kept.told == ["only: True"] * 4
+    assert kept.notified == ["only: True"] * 4
 
 
 def test_a_table_keeps_the_objects_of_its_kind_and_they_are_part_of_the_state() -> None:
@@ -110,18 +114,18 @@ def test_a_table_is_rebuilt_and_audited_with_the_index() -> None:
     kept.wrong.append("a wrong count")
     assert audit(index) == [f"only: {pod('a').uid}", "a wrong count"]
     kept.wrong.clear()
-    kept.told.clear()
+    kept.notified.clear()
     index.rebuild()
-    assert kept.told == ["only: rebuilt"]
+    assert kept.notified == ["only: rebuilt"]
 
 
 def test_without_its_table_a_feature_rejects_nothing_and_its_objects_are_ignored() -> None:
     index = index_with()
     index.upsert(node("n1"))
     assert not index.upsert(limited(0))
-    asking = reaching("a")
-    assert asking.signature.affinity.cross_namespace
-    compiled = index.view.compiled(asking.signature)
-    assert catalog.prepare_filters(asking, compiled, index.view, IndexFrame()).rejects_all is None
-    assert catalog.shared_places(asking, index.view) == {}
+    incoming = reaching("a")
+    assert incoming.signature.affinity.cross_namespace
+    compiled = index.view.compiled(incoming.signature)
+    assert catalog.prepare_filters(incoming, compiled, index.view, IndexFrame()).rejects_all is None
+    assert catalog.shared_places(incoming, index.view) == {}
     assert index.view.namespace_changes in catalog.unwatched_changes(index.view)

@@ -16,7 +16,7 @@ from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Session, open_session
 from extender.model.objects import Namespace
 from extender.wire.objects.kinds import NAMESPACES, Kind
-from tests.fakes import FakeClock, FakeSink, until
+from tests.fakes import FakeClock, FakeHandler, until
 from tests.kube.scripted import ScriptedApi, serving
 
 # Pages, no streaming list: tests of the latter ask for it.
@@ -47,17 +47,17 @@ class Following:
 
     session: Session
     clock: FakeClock
-    sink: FakeSink[Namespace] = field(default_factory=FakeSink)
+    handler: FakeHandler[Namespace] = field(default_factory=FakeHandler)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, options: WatchOptions = PLAIN, kind: Kind[Namespace] = NAMESPACES) -> Reflector[Namespace]:
         reflector = Reflector(self.session.reads, kind, options, self.clock, Random(1))
-        self.tasks.append(asyncio.create_task(reflector.run(self.sink)))
+        self.tasks.append(asyncio.create_task(reflector.run(self.handler)))
         return reflector
 
     async def names(self, *expected: str) -> None:
         """Wait until exactly these namespaces are known."""
-        await until(lambda: sorted(self.sink.objects) == sorted(expected))
+        await until(lambda: sorted(self.handler.objects) == sorted(expected))
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from extender.kube.reflector_status import ReflectorPhase, WatchOptions
 from extender.kube.session import Session, open_session
 from extender.model.objects import Namespace
 from extender.wire.objects.kinds import NAMESPACES
-from tests.fakes import FakeClock, FakeSink, until
+from tests.fakes import FakeClock, FakeHandler, until
 from tests.kube.scripted import bookmark, event, namespace
 from tests.kube.unread import Server, Socket
 
@@ -173,16 +173,16 @@ def server() -> Iterator[Server]:
 
 @asynccontextmanager
 async def reflecting(
-    server: Server, sink: FakeSink[Namespace]
+    server: Server, handler: FakeHandler[Namespace]
 ) -> AsyncIterator[tuple[Session, FakeClock, Reflector[Namespace]]]:
     """A reflector that watches the server and has handled an event."""
     clock = FakeClock()
     async with open_session(Access(host=server.url), clock) as session:
         reflector = Reflector(session.reads, NAMESPACES, WatchOptions(watch_list=False), clock, Random(1))
-        task = asyncio.create_task(reflector.run(sink))
+        task = asyncio.create_task(reflector.run(handler))
         await until(lambda: reflector.status.phase is ReflectorPhase.WATCHING)
         server.write(event("ADDED", namespace("b", 2)))
-        await until(lambda: "b" in sink.objects)
+        await until(lambda: "b" in handler.objects)
         yield session, clock, reflector
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -192,35 +192,35 @@ async def reflecting(
 async def test_what_the_server_wrote_while_the_loop_stood_still_counts_before_a_request_is_answered(
     server: Server,
 ) -> None:
-    sink = FakeSink[Namespace]()
-    async with reflecting(server, sink) as (session, clock, reflector):
+    handler = FakeHandler[Namespace]()
+    async with reflecting(server, handler) as (session, clock, reflector):
         readable = session.reads.sockets.readable
         assert (reflector.backlog.is_behind, reflector.backlog.may_be_behind(readable())) == (False, False)
         clock.time += 60.0
         server.write(event("ADDED", namespace("c", 3)))
-        assert (reflector.backlog.is_behind, "c" in sink.objects) == (True, False)
+        assert (reflector.backlog.is_behind, "c" in handler.objects) == (True, False)
         assert reflector.backlog.may_be_behind(readable())
         assert reflector.status.last_heard == clock.time - 60.0, "nothing was read since"
         await reflector.backlog.wait_until_handled()
-        assert (reflector.backlog.is_behind, "c" in sink.objects) == (False, True)
+        assert (reflector.backlog.is_behind, "c" in handler.objects) == (False, True)
         assert reflector.status.last_heard == clock.time
         assert not reflector.backlog.may_be_behind(readable())
 
 
 async def test_a_reflector_is_no_fresher_than_what_lies_unread_behind_the_news_that_it_reads(server: Server) -> None:
     """The first chunk after a pause was sent in the pause. What else was sent is still to be read."""
-    sink = _Slow()
-    async with reflecting(server, sink) as (_, clock, reflector):
+    handler = _Slow()
+    async with reflecting(server, handler) as (_, clock, reflector):
         heard = reflector.status.last_heard
-        sink.on_apply = lambda: server.write(bookmark(4))  # it comes while the one before is being taken in
+        handler.on_apply = lambda: server.write(bookmark(4))  # it comes while the one before is being taken in
         clock.time += 60.0
         server.write(event("ADDED", namespace("c", 3)))
-        await until(lambda: "c" in sink.objects)
+        await until(lambda: "c" in handler.objects)
         await reflector.backlog.wait_until_handled()
         assert reflector.status.last_heard == heard + 60.0
 
 
-class _Slow(FakeSink[Namespace]):
+class _Slow(FakeHandler[Namespace]):
     """Something happens while it takes a batch in, once."""
 
     on_apply: Any = None

@@ -18,7 +18,7 @@ from extender.model.objects import Namespace, Pod
 from extender.wire.objects.kinds import NAMESPACES, NODES, PODS, Kind
 from extender.wire.objects.objects_json import NamespaceJson
 from extender.wire.objects.trim import trim_namespace
-from tests.fakes import FakeClock, FakeSink, until
+from tests.fakes import FakeClock, FakeHandler, until
 from tests.kube.conftest import PLAIN, Following
 from tests.kube.scripted import (
     CUT,
@@ -45,11 +45,11 @@ async def test_a_list_in_pages_is_reported_at_once_and_the_watch_goes_on_from_it
     api.script(PATH, page(namespace("a"), version="7", token="next"), page(namespace("b"), version="7"))
     following.start(WatchOptions(watch_list=False, page_limit=1))
     await until(lambda: len(api.watches) == 1)
-    assert [[found.name for found in listed] for listed in following.sink.lists] == [["a", "b"]]
+    assert [[found.name for found in listed] for listed in following.handler.lists] == [["a", "b"]]
     assert [seen.query for seen in api.lists] == [{"limit": "1"}, {"limit": "1", "continue": "next"}]
-    asked = api.watches[0].query
-    assert (asked["resourceVersion"], asked["allowWatchBookmarks"]) == ("7", "true")
-    assert 300 <= int(asked["timeoutSeconds"]) <= 600
+    requested = api.watches[0].query
+    assert (requested["resourceVersion"], requested["allowWatchBookmarks"]) == ("7", "true")
+    assert 300 <= int(requested["timeoutSeconds"]) <= 600
 
 
 async def test_the_recorded_pages_and_watch_of_a_real_apiserver_are_reported_completely(
@@ -60,13 +60,13 @@ async def test_the_recorded_pages_and_watch_of_a_real_apiserver_are_reported_com
     rest = json.loads(recorded_lines("list-pods")[0])["items"][20:]
     api.script(PODS.path, body(first), body(second), page(*rest, version="379"))
     api.script(PODS.path, watch(*recorded_lines("watch-pods"), chunk=4096))
-    sink: FakeSink[Pod] = FakeSink()
+    handler: FakeHandler[Pod] = FakeHandler()
     reflector = Reflector(session.reads, PODS, PLAIN, clock, Random(1))
-    task = asyncio.create_task(reflector.run(sink))
-    await until(lambda: len(sink.changes) == 109)
+    task = asyncio.create_task(reflector.run(handler))
+    await until(lambda: len(handler.changes) == 109)
     task.cancel()
-    assert len(sink.lists[0]) == 38
-    assert [gone for _, gone in sink.changes].count(True) == 6
+    assert len(handler.lists[0]) == 38
+    assert [deleted for _, deleted in handler.changes].count(True) == 6
     assert reflector.status.decode_errors == 0
 
 
@@ -79,11 +79,11 @@ async def test_bookmarks_of_a_real_apiserver_move_the_version_on_and_change_noth
     api: ScriptedApi, session: Session, clock: FakeClock, kind: Kind[Any], listed: str, changes: int, last: str
 ) -> None:
     api.script(kind.path, page(version=listed), watch(*recorded_lines(f"watch-{kind.name}"), then=END))
-    sink: FakeSink[Any] = FakeSink()
-    task = asyncio.create_task(Reflector(session.reads, kind, PLAIN, clock, Random(1)).run(sink))
+    handler: FakeHandler[Any] = FakeHandler()
+    task = asyncio.create_task(Reflector(session.reads, kind, PLAIN, clock, Random(1)).run(handler))
     await until(lambda: len(api.watches) == 2)
     task.cancel()
-    assert len(sink.changes) == changes
+    assert len(handler.changes) == changes
     assert versions(api.watches)[1] == last
 
 
@@ -98,8 +98,8 @@ async def test_added_modified_and_deleted_arrive_in_order(api: ScriptedApi, foll
         ),
     )
     following.start()
-    await until(lambda: len(following.sink.changes) == 3)
-    assert [(found.name, dict(found.labels), gone) for found, gone in following.sink.changes] == [
+    await until(lambda: len(following.handler.changes) == 3)
+    assert [(found.name, dict(found.labels), deleted) for found, deleted in following.handler.changes] == [
         ("b", {}, False),
         ("a", {"team": "x"}, False),
         ("b", {}, True),
@@ -109,7 +109,7 @@ async def test_added_modified_and_deleted_arrive_in_order(api: ScriptedApi, foll
 async def test_the_version_moves_on_only_when_the_sink_has_taken_the_change(
     api: ScriptedApi, following: Following
 ) -> None:
-    following.sink.failure = RuntimeError("index is upset")
+    following.handler.failure = RuntimeError("index is upset")
     api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))
     reflector = following.start()
     with pytest.raises(RuntimeError, match="index is upset"):
@@ -123,7 +123,7 @@ async def test_a_second_run_begins_with_a_new_list(api: ScriptedApi, following: 
     reflector = following.start()
     await until(lambda: len(api.watches) == 1)
     following.tasks.pop().cancel()
-    task = asyncio.create_task(reflector.run(following.sink))
+    task = asyncio.create_task(reflector.run(following.handler))
     following.tasks.append(task)
     await following.names("b")
     assert reflector.status.relists == 1
@@ -157,7 +157,7 @@ async def test_a_list_shows_its_pages_while_it_runs(api: ScriptedApi, following:
     reflector = following.start()
     await until(lambda: len(api.lists) == 2)
     assert (reflector.status.phase, reflector.status.page, reflector.status.listed) == (ReflectorPhase.LISTING, 1, 1)
-    assert following.sink.lists == []
+    assert following.handler.lists == []
 
 
 # -- When a reflector knows that it misses changes: at once, not after a time of silence ---------------------------------
@@ -203,7 +203,7 @@ async def test_a_connection_that_breaks_is_no_outage(api: ScriptedApi, following
 
 async def test_a_feed_that_has_died_is_an_outage(api: ScriptedApi, following: Following) -> None:
     api.script(PATH, page(version="5"), watch(event("ADDED", namespace("a", 6))))
-    following.sink.failure = RuntimeError("upset")
+    following.handler.failure = RuntimeError("upset")
     reflector = following.start()
     with pytest.raises(RuntimeError, match="upset"):
         await following.tasks.pop()
@@ -237,7 +237,7 @@ async def test_a_kind_that_is_not_served_is_listed_as_empty_and_said_loudly_once
     api.script(THINGS_PATH, *[MISSING] * 4)
     reflector = following.start(options, THINGS)
     await until(lambda: len(api.requests) > 4)
-    assert following.sink.lists == [[]]
+    assert following.handler.lists == [[]]
     assert (reflector.status.not_served, reflector.status.synced, reflector.status.outage) == (True, True, "")
     loud = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
     text = "things: the API server does not serve this kind, so none of it is in effect; is its CRD installed?"
@@ -253,8 +253,8 @@ async def test_one_answer_404_is_not_believed(api: ScriptedApi, following: Follo
 
     api.script(THINGS_PATH, page(namespace("a"), version="5"), watch(), MISSING, held)  # type: ignore[arg-type] # never answers
     reflector = following.start(kind=THINGS)
-    await until(lambda: len(following.sink.lists) == 1)
-    assert [[found.name for found in listed] for listed in following.sink.lists] == [["a"]]
+    await until(lambda: len(following.handler.lists) == 1)
+    assert [[found.name for found in listed] for listed in following.handler.lists] == [["a"]]
     assert not reflector.status.not_served
 
 
@@ -283,14 +283,14 @@ async def test_objects_of_a_deleted_crd_are_gone_and_those_of_a_new_one_are_list
     )
     following.start(kind=THINGS)
     await following.names("b")
-    assert [[found.name for found in listed] for listed in following.sink.lists] == [["a"], [], ["b"]]
+    assert [[found.name for found in listed] for listed in following.handler.lists] == [["a"], [], ["b"]]
 
 
 async def test_another_rejection_after_that_is_an_outage_again(api: ScriptedApi, following: Following) -> None:
     api.script(THINGS_PATH, MISSING, MISSING, *[status(403, "forbidden", "Forbidden")] * 3)
     reflector = following.start(kind=THINGS)
     await until(lambda: "403" in reflector.status.outage)
-    assert following.sink.lists == [[]]
+    assert following.handler.lists == [[]]
 
 
 async def test_a_built_in_kind_that_is_not_found_stays_an_outage(api: ScriptedApi, following: Following) -> None:
@@ -298,7 +298,7 @@ async def test_a_built_in_kind_that_is_not_found_stays_an_outage(api: ScriptedAp
     api.script(NAMESPACES.path, *[MISSING] * 4)
     reflector = following.start()
     await until(lambda: len(api.requests) > 4)
-    assert following.sink.lists == []
+    assert following.handler.lists == []
     assert "404" in reflector.status.outage
 
 
@@ -313,16 +313,16 @@ async def test_the_recorded_stream_of_a_real_apiserver_is_reported_as_one_list(
 ) -> None:
     lines = recorded_lines("watchlist-pods")
     api.script(PODS.path, watch(*lines, then=END))
-    sink: FakeSink[Pod] = FakeSink()
+    handler: FakeHandler[Pod] = FakeHandler()
     reflector = Reflector(session.reads, PODS, STREAMING, clock, Random(1))
-    task = asyncio.create_task(reflector.run(sink))
+    task = asyncio.create_task(reflector.run(handler))
     await until(lambda: len(api.watches) == 2)
     task.cancel()
-    asked = api.watches[0].query
-    assert (asked["sendInitialEvents"], asked["resourceVersionMatch"]) == ("true", "NotOlderThan")
-    assert "resourceVersion" not in asked
-    assert [len(listed) for listed in sink.lists] == [len(lines) - 1]
-    assert (sink.batches, api.lists) == ([], [])
+    requested = api.watches[0].query
+    assert (requested["sendInitialEvents"], requested["resourceVersionMatch"]) == ("true", "NotOlderThan")
+    assert "resourceVersion" not in requested
+    assert [len(listed) for listed in handler.lists] == [len(lines) - 1]
+    assert (handler.batches, api.lists) == ([], [])
     assert "sendInitialEvents" not in api.watches[1].query
     assert versions(api.watches)[1] == reflector.status.resource_version != ""
 
@@ -340,7 +340,7 @@ async def test_changes_among_the_initial_events_are_part_of_the_list(api: Script
     )
     following.start(STREAMING)
     await following.names("b")
-    assert [dict(found.labels) for found in following.sink.lists[0]] == [{"team": "x"}]
+    assert [dict(found.labels) for found in following.handler.lists[0]] == [{"team": "x"}]
 
 
 async def test_initial_events_that_never_end_are_given_up(api: ScriptedApi, following: Following) -> None:

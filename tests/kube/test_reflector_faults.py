@@ -72,7 +72,7 @@ async def test_a_continue_token_that_expired_begins_a_new_list_in_larger_pages(
         {"limit": "1", "continue": "old"},
         {"limit": "16"},
     ]
-    assert sorted(following.sink.objects) == ["a", "b"]
+    assert sorted(following.handler.objects) == ["a", "b"]
 
 
 # -- servers that cannot now ----------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ async def test_a_server_that_was_away_is_listed_again(
     configuration.host = f"http://127.0.0.1:{unused_tcp_port}"
     over.set()
     await until(lambda: reflector.status.restarts.get("unreachable", 0) >= 3)
-    assert sorted(following.sink.objects) == ["old"], "answers go on meanwhile"
+    assert sorted(following.handler.objects) == ["old"], "answers go on meanwhile"
     api.script(PATH, page(namespace("new"), version="3"))
     configuration.host = api.url
     await following.names("new")

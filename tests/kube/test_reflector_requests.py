@@ -158,7 +158,7 @@ async def test_requests_lists_and_pauses_follow_from_the_answers(
     await following.names(*course.names.split())
     await until(lambda: course.requests.endswith("list") or not reflector.status.outage)
     assert " ".join(map(shown, api.requests)) == course.requests
-    assert [" ".join(sorted(obj.name for obj in objects)) for objects in following.sink.lists] == course.lists
+    assert [" ".join(sorted(obj.name for obj in objects)) for objects in following.handler.lists] == course.lists
     slept = following.clock.slept
     if isinstance(course.slept, list):
         assert slept == course.slept

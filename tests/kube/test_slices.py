@@ -23,7 +23,7 @@ from extender.kube.reflector_status import ReflectorStatus, WatchOptions
 from extender.kube.session import Session
 from extender.model.objects import Namespace
 from extender.wire.objects.kinds import NAMESPACES, decode_page
-from tests.fakes import FakeClock, FakeSink, until
+from tests.fakes import FakeClock, FakeHandler, until
 from tests.kube.conftest import PLAIN, Following
 from tests.kube.scripted import (
     ScriptedApi,
@@ -88,7 +88,7 @@ def test_a_large_line_or_item_is_prepared_first_and_ends_its_slice() -> None:
 
 async def count_turns(turns: list[int], following: Following) -> None:
     while True:
-        turns.append(len(following.sink.batches))
+        turns.append(len(following.handler.batches))
         await asyncio.sleep(0)
 
 
@@ -98,11 +98,11 @@ async def test_others_have_their_turn_within_one_chunk_of_a_burst(api: ScriptedA
     turns: list[int] = []
     other = asyncio.create_task(count_turns(turns, following))
     following.start(WatchOptions(watch_list=False, batch_events=10))
-    await until(lambda: len(following.sink.changes) == 200)
+    await until(lambda: len(following.handler.changes) == 200)
     other.cancel()
     with suppress(asyncio.CancelledError):
         await other
-    assert {len(batch) for batch in following.sink.batches} == {10}
+    assert {len(batch) for batch in following.handler.batches} == {10}
     assert set(range(21)) <= set(turns), "it has seen the state after each batch"
 
 
@@ -129,7 +129,7 @@ async def test_others_have_their_turn_although_no_line_holds_anything(session: S
     reflector = Reflector(session.reads, NAMESPACES, WatchOptions(), FakeClock(), Random(1))
     turns = list[str]()
     asyncio.get_running_loop().call_soon(turns.append, "another")
-    await reflector._handle_lines([], FakeSink(), None, 0.0)
+    await reflector._handle_lines([], FakeHandler(), None, 0.0)
     assert turns == ["another"]
 
 
@@ -177,15 +177,15 @@ async def test_an_equal_object_of_a_later_list_is_the_one_that_is_held(
     api: ScriptedApi, following: Following, options: WatchOptions
 ) -> None:
     first, later = [namespace("a", 1), namespace("b", 2)], [namespace("a", 1), namespace("b", 3, team="new")]
-    gone = error_event(410, "Expired")
+    deleted = error_event(410, "Expired")
     if options is PLAIN:
-        api.script(PATH, page(*first, version="2"), watch(gone), page(*later, version="4"), watch())
+        api.script(PATH, page(*first, version="2"), watch(deleted), page(*later, version="4"), watch())
     else:
         lists = [[*(event("ADDED", each) for each in these), bookmark(4, initial_end=True)] for these in (first, later)]
-        api.script(PATH, watch(*lists[0], gone), watch(*lists[1]))
+        api.script(PATH, watch(*lists[0], deleted), watch(*lists[1]))
     following.start(options)
-    await until(lambda: len(following.sink.lists) == 2)
-    before, after = ({found.name: found for found in listed} for listed in following.sink.lists)
+    await until(lambda: len(following.handler.lists) == 2)
+    before, after = ({found.name: found for found in listed} for listed in following.handler.lists)
     assert after["a"] is before["a"]
     assert after["b"].labels == {"team": "new"}
 
@@ -210,9 +210,11 @@ async def test_a_page_that_is_too_large_is_asked_for_again_in_parts(api: Scripte
     api.script(PATH, *[cut_short(items)] * 30)
     reflector = following.start(SMALL)
     await following.names(*(f"n{number:02}" for number in range(60)))
-    asked = [(seen.query.get("continue", ""), seen.query["limit"]) for seen in api.lists]
-    assert asked[:4] == [("", "16"), ("", "4"), ("4", "4"), ("8", "4")], "four of these fill more than half of a page"
-    assert asked[-1][1] == "16", "the limit comes back once the pages are small again"
+    requested = [(seen.query.get("continue", ""), seen.query["limit"]) for seen in api.lists]
+    assert requested[:4] == [("", "16"), ("", "4"), ("4", "4"), ("8", "4")], (
+        "four of these fill more than half of a page"
+    )
+    assert requested[-1][1] == "16", "the limit comes back once the pages are small again"
     assert reflector.status.restarts == {}
 
 
@@ -322,7 +324,7 @@ HANDLED = 2**24  # bytes until the handler stops: receive buffers have grown by 
 QUIET_LOOKS = 25  # in a row without progress: the sender waits
 
 
-class HaltingSink(FakeSink[Namespace]):
+class HaltingHandler(FakeHandler[Namespace]):
     """Handles some bytes, then none until it may go on."""
 
     def __init__(self) -> None:
@@ -355,17 +357,17 @@ async def test_less_than_a_megabyte_and_a_half_of_a_burst_arrives_ahead(
         return response
 
     api.script(PATH, page(namespace("a")), burst)
-    sink = HaltingSink()
-    following = Following(session, clock, sink=sink)
+    handler = HaltingHandler()
+    following = Following(session, clock, handler=handler)
     reflector = following.start()
-    await until(lambda: sink.is_halted)
+    await until(lambda: handler.is_halted)
     quiet, before = 0, (-1, -1)
     while quiet < QUIET_LOOKS:  # a slow sender may be taken for one that waits: then less has arrived
         now = (sent, reflector.backlog.unread())
         quiet, before = (quiet + 1 if now == before else 0), now
         await asyncio.sleep(0.005)
     assert reflector.backlog.unread() < 3 * 2**19
-    sink.goes_on.set()
+    handler.goes_on.set()
     await until(lambda: reflector.status.events == EVENTS_A_WRITE * WRITES)
     for task in following.tasks:
         task.cancel()

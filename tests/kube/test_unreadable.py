@@ -100,7 +100,7 @@ async def test_what_can_be_read_is_read(api: ScriptedApi, following: Following, 
     is_stream = name.startswith("stream")
     reflector = following.start(STREAMING if is_stream else PLAIN)
     await following.names(*labels)
-    await until(lambda: {name: dict(found.labels) for name, found in following.sink.objects.items()} == labels)
+    await until(lambda: {name: dict(found.labels) for name, found in following.handler.objects.items()} == labels)
     await until(lambda: not is_stream or reflector.status.resource_version)
     status = reflector.status
     assert (status.decode_errors, status.unreadable, status.restarts) == (decode_errors, unreadable, {})
@@ -117,8 +117,8 @@ async def test_an_object_that_becomes_unreadable_stays_as_it_was_read_also_throu
     api.script(PATH, watch(event("MODIFIED", odd("a", 6)), event("UNKNOWN", {})))
     api.script(PATH, page(odd("a", 6), odd("never-read", 7), version="9"))
     reflector = following.start()
-    await until(lambda: len(following.sink.lists) == 2)
-    assert {name: dict(found.labels) for name, found in following.sink.objects.items()} == {"a": {"team": "x"}}
+    await until(lambda: len(following.handler.lists) == 2)
+    assert {name: dict(found.labels) for name, found in following.handler.objects.items()} == {"a": {"team": "x"}}
     assert (reflector.status.unreadable, reflector.status.decode_errors) == (2, 3)
 
 
@@ -126,14 +126,14 @@ async def test_objects_that_are_unreadable_now_are_counted_until_they_are_read_o
     api: ScriptedApi, following: Following
 ) -> None:
     api.script(PATH, page(odd("a"), odd("b"), namespace("c"), version="5"))
-    read, gone = asyncio.Event(), asyncio.Event()
+    read, deleted = asyncio.Event(), asyncio.Event()
     api.script(PATH, watch(event("MODIFIED", odd("c", 6)), then=read))
-    api.script(PATH, watch(event("MODIFIED", namespace("a", 7)), then=gone), watch(event("DELETED", odd("c", 8))))
+    api.script(PATH, watch(event("MODIFIED", namespace("a", 7)), then=deleted), watch(event("DELETED", odd("c", 8))))
     reflector = following.start()
     await until(lambda: reflector.status.unreadable == 3)
     read.set()
     await until(lambda: reflector.status.unreadable == 2)
-    gone.set()
+    deleted.set()
     await until(lambda: reflector.status.unreadable == 1)
     await following.names("a")
 

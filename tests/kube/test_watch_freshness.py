@@ -70,8 +70,8 @@ async def test_a_watch_that_is_rejected_or_cut_at_once_proves_nothing(api: Scrip
     with pytest.raises(Expired):
         await found.is_quiet_since("5")
     assert not await found.is_quiet_since("5")
-    asked = api.watches[0].query
-    assert (asked["resourceVersion"], asked["timeoutSeconds"]) == ("5", "1")
+    requested = api.watches[0].query
+    assert (requested["resourceVersion"], requested["timeoutSeconds"]) == ("5", "1")
 
 
 async def test_a_list_that_cannot_be_read_is_no_answer(api: ScriptedApi, session: Session) -> None:

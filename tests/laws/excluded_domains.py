@@ -17,7 +17,7 @@ from extender.simulator.oracle.brute_force import ClusterState, OracleTopologySp
 from extender.simulator.oracle.directed_spread import DirectedSpread, Known, takes_pods
 from extender.verbs.effective_pod import effective_pod
 from extender.wire.objects import kinds
-from tests.builders import Json, index_of, node_json, pod_json
+from tests.builders import Json, index_of, node_json, pod_json, read_pod
 from tests.builders import settings as settings_of
 from tests.policies import policy
 
@@ -60,10 +60,10 @@ class Cluster:
 
     def put_pod(self, name: str, node: str) -> None:
         self.pods[name] = pod_json(name, on=node, app="web", requests={"cpu": "1"}, **self.template)
-        self.index.upsert(kinds.PODS.decode_object(orjson.dumps(self.pods[name])))
+        self.index.upsert(read_pod(self.pods[name]))
 
     def drop_pod(self, name: str) -> None:
-        self.index.delete(kinds.PODS.decode_object(orjson.dumps(self.pods.pop(name))))
+        self.index.delete(read_pod(self.pods.pop(name)))
 
     def declare(self, declared: str, excluded: dict[str, float | None]) -> None:
         found = tuple(ExcludedDomain(zone, until) for zone, until in excluded.items())
@@ -135,7 +135,7 @@ class Cluster:
         return long | by_operator
 
 
-def asking(rng: Random) -> Json:
+def incoming(rng: Random) -> Json:
     selector: Json = {"labelSelector": {"matchLabels": {"app": "web"}}}
     spread: Json = {"maxSkew": rng.randint(1, 2), "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"} | selector
     for policy_of, choices in INCLUSION.items():
@@ -151,7 +151,7 @@ def asking(rng: Random) -> Json:
 
 def verdicts(index: ClusterIndex, body: Json) -> dict[str, str]:
     """The reason that the rule of spread has against each node, empty where it passes."""
-    pod = effective_pod(kinds.PODS.decode_object(orjson.dumps(body)), index.view, ENABLED)
+    pod = effective_pod(read_pod(body), index.view, ENABLED)
     compiled = index.view.compiled(pod.signature)
     parts = [(rule, part) for rule, part in catalog.active(compiled, index.view) if rule.name == "PodTopologySpread"]
     filters = catalog.prepare(parts, pod, index.view, IndexFrame())

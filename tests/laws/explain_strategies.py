@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
 from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.explanations import TriedChange as Help
-from extender.model.objects import Pod
 from extender.rules.catalog import counts_of_rules
-from extender.wire.objects.kinds import PODS
-from tests.builders import CONTAINER, Json, asking, node_json, pod_json, spread, term
+from tests.builders import CONTAINER, Json, extender_args, node_json, pod_json, read_pod, spread, term
 from tests.deciding import filter_nodes
 from tests.explaining import apply, changed, fits
 from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
@@ -104,10 +101,6 @@ def crowded(draw: st.DrawFn) -> tuple[Cluster, Json]:
     return cluster, _requesting(body, draw)
 
 
-def decoded_pod(body: Json) -> Pod:
-    return PODS.decode_object(orjson.dumps(body))
-
-
 def named(body: Json, name: str) -> Json:
     return body | {"metadata": body["metadata"] | {"name": name, "uid": name}}
 
@@ -119,6 +112,6 @@ def check_helps(change: Help, cluster: Cluster, body: Json) -> None:
         body = changed(body, change)
     else:
         apply(change, copy)
-    passed = filter_nodes(asking(body, change.node), copy.view, SYSTEM_DEFAULTS, seed=1).passed
+    passed = filter_nodes(extender_args(body, change.node), copy.view, SYSTEM_DEFAULTS, seed=1).passed
     assert passed == [change.node], change
-    assert fits(copy, decoded_pod(body), change.node), change
+    assert fits(copy, read_pod(body), change.node), change

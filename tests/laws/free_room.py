@@ -11,7 +11,7 @@ from extender.model.objects import Pod
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from extender.verbs.filter import FilterVerb
-from tests.builders import asking, settings
+from tests.builders import extender_args, settings
 from tests.contenders import contender, contender_json, stage
 
 NODES = ("n0", "n1", "n2")
@@ -33,7 +33,7 @@ class World:
     index: ClusterIndex = field(default_factory=lambda: ClusterIndex(Rules(), counts_of_rules(), counts_room=True))
     taken: dict[str, str] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
-    gone: set[str] = field(default_factory=set)
+    deleted: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for name in NODES:
@@ -42,13 +42,13 @@ class World:
             self.index.upsert(shown(name))
         self.verb = FilterVerb(self.index.view, settings(schedulers="many", placement="decisive"))
 
-    def ask(self, name: str) -> None:
+    def filter(self, name: str) -> None:
         """A scheduler asks about a pod that it is not binding."""
-        if name in self.gone or name in self.taken:
+        if name in self.deleted or name in self.taken:
             return
         self.index.assumed.forget(f"uid-{name}")
         body = contender_json(name, cpu=1000 * SIZES[name], host_ports=PORTS.get(name, ()))
-        passed = self.verb.decide(asking(body, *NODES), len(self.taken)).result.passed
+        passed = self.verb.decide(extender_args(body, *NODES), len(self.taken)).result.passed
         assert len(passed) <= 1, "every pod gets one node"
         if passed:
             self.index.assume(self.index.pods[f"uid-{name}"], passed, 0.0)
@@ -56,20 +56,20 @@ class World:
 
     def step(self, operation: str, subject: str) -> None:
         match operation:
-            case "ask":
-                self.ask(subject)
+            case "request":
+                self.filter(subject)
             case "show" if subject in self.taken:
                 self.written.add(subject)
                 self.index.upsert(shown(subject, on=self.taken[subject]))
             case "fail" if subject in self.taken and subject not in self.written:
                 del self.taken[subject]  # noticed with the next request for the pod
-            case "delete" if subject not in self.gone:
-                self.gone.add(subject)
+            case "delete" if subject not in self.deleted:
+                self.deleted.add(subject)
                 self.index.delete(shown(subject, on=self.taken.pop(subject, "")))
                 self.written.discard(subject)
             case "doubt":
                 self.index.assumed.review(2.0, DOUBT)
-            case "nominate" if subject not in self.taken and subject not in self.gone:
+            case "nominate" if subject not in self.taken and subject not in self.deleted:
                 self.index.upsert(shown(subject, nominated="n1"))
             case "node":
                 self.index.delete(stage(subject, cpu=1000 * ROOM))

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from extender.index.cluster import ClusterIndex
 from extender.rules.catalog import counts_of_rules
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json, asking, matching, node, pod_json, requirement, spread, term, weighted
+from tests.builders import Json, extender_args, matching, node, pod_json, read_pod, requirement, spread, term, weighted
 from tests.deciding import filter_nodes
 from tests.laws.observing import WHOLE_ANSWERS
 
@@ -73,15 +72,15 @@ def hostile_pods(draw: st.DrawFn) -> list[Json]:
 def meet(index: ClusterIndex, pods: list[Json]) -> None:
     """The pods come, and those that wait are asked about."""
     for body in pods:
-        index.upsert(PODS.decode_object(orjson.dumps(body)))
+        index.upsert(read_pod(body))
         if not body["spec"].get("nodeName"):
-            filter_nodes(asking(body, *index.view.known), index.view, WHOLE_ANSWERS, seed=0)
+            filter_nodes(extender_args(body, *index.view.known), index.view, WHOLE_ANSWERS, seed=0)
 
 
 def leave(index: ClusterIndex, pods: list[Json]) -> None:
     """They are gone."""
     for body in pods:
-        index.delete(PODS.decode_object(orjson.dumps(body)))
+        index.delete(read_pod(body))
 
 
 def calls_during(work: Callable[[], None]) -> int:

@@ -8,8 +8,8 @@ from typing import Any, Final
 from hypothesis import strategies as st
 
 from extender.model.policies import GROUP, KUPID_GROUP, ConflictPolicy, Policy
-from tests.builders import Json
-from tests.policies import PREFERRED, REQUIRED, policy
+from tests.builders import PREFERRED, REQUIRED, Json
+from tests.policies import policy
 
 NODES: list[Json] = [
     {**({"zone": zone} if zone else {}), **({"disk": disk} if disk else {})}

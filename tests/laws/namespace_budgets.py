@@ -103,7 +103,7 @@ class Ledger:
     def used(self, namespace: str) -> Amounts:
         return recounted(each for each in self.counting if each.namespace == namespace)
 
-    def ask(self, shape: PodSignature) -> bool:
+    def request(self, shape: PodSignature) -> bool:
         """Whether the signature counts now, or from now on."""
         before = self.used(shape.namespace)
         after = recounted([*(each for each in self.counting if each.namespace == shape.namespace), shape])
@@ -126,7 +126,7 @@ def played(actions: list[Action]) -> tuple[ClusterIndex, Cluster, int]:
             ledger.put(name, None)
         elif name in ledger.pods and ledger.pods[name]["status"]["phase"] != "Succeeded":
             shape = shape_of(ledger.pods[name])
-            fits = ledger.ask(shape)
+            fits = ledger.request(shape)
             waited += not fits
             assert (index.view.compiled(shape).excess is None) is fits
         uses = index.namespace_budgets.by_namespace

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import orjson
-
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.groups import GroupView
@@ -24,10 +22,9 @@ from extender.rules.interpod_affinity import own_terms, terms_of_others
 from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
 from extender.verbs.prioritize import prioritize_nodes
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json, asking, settings
+from tests.builders import Json, extender_args, read_pod, settings
 from tests.deciding import filter_nodes
-from tests.strategies import Ask, Change, Step, decoded
+from tests.strategies import Change, Request, Step, decoded
 
 # Every passing node is answered and points are not rounded, so that nothing can hide. A default constraint filters.
 WHOLE_ANSWERS: Final = settings(
@@ -84,7 +81,7 @@ def pending(pod: Json) -> Json:
 
 def apply(index: ClusterIndex, cluster: Cluster, step: Step) -> None:
     """Take one step with an index and with the table beside it."""
-    if isinstance(step, Ask):
+    if isinstance(step, Request):
         index.view.compiled(shape_of(step.pod))
         return
     before = cluster.objects.get((step.kind, step.key))
@@ -104,7 +101,7 @@ def built(history: Iterable[Step], chosen: Settings = WHOLE_ANSWERS) -> tuple[Cl
 
 
 def fresh(cluster: Cluster, chosen: Settings = WHOLE_ANSWERS) -> ClusterIndex:
-    """An index that has only ever been told of the objects that there are now."""
+    """An index to which only the present objects were added."""
     index = ClusterIndex(chosen.rules, counts_of_rules())
     for (kind, _), body in cluster.objects.items():
         index.upsert(decoded(kind, body))
@@ -113,18 +110,18 @@ def fresh(cluster: Cluster, chosen: Settings = WHOLE_ANSWERS) -> ClusterIndex:
 
 def shape_of(pod: Json) -> PodSignature:
     """The shape of a pod, by the real decoding."""
-    return PODS.decode_object(orjson.dumps(pod)).signature
+    return read_pod(pod).signature
 
 
 def prepared(view: ClusterView, pod: Json, frame: Frame) -> PreparedFilters:
     """The filters of every rule that is active for a pod."""
-    decoded_pod = PODS.decode_object(orjson.dumps(pod))
+    decoded_pod = read_pod(pod)
     return catalog.prepare_filters(decoded_pod, view.compiled(decoded_pod.signature), view, frame)
 
 
-def asked(history: Iterable[Step]) -> list[Json]:
-    """The pods that a history asks about."""
-    return [step.pod for step in history if isinstance(step, Ask)]
+def requested_pods(history: Iterable[Step]) -> list[Json]:
+    """The pods for which a history has a request."""
+    return [step.pod for step in history if isinstance(step, Request)]
 
 
 Counts = list[tuple[str, dict[str, int]]]
@@ -136,7 +133,7 @@ def groups_of(compiled: CompiledConstraints) -> Iterator[GroupView]:
     for weighted in (*own_terms(compiled).preferences, *terms_of_others(compiled).preferences):
         yield weighted.group
     yield from terms_of_others(compiled).required
-    yield from (ask.group for ask in spread_groups(compiled).soft)
+    yield from (spread.group for spread in spread_groups(compiled).soft)
 
 
 def counts_of(view: ClusterView, pod: Json) -> Counts:
@@ -161,8 +158,8 @@ class Answers:
 
 def answers_of(view: ClusterView, pod: Json, chosen: Settings = WHOLE_ANSWERS) -> Answers:
     """Filter over all nodes and prioritize over those that pass."""
-    result = filter_nodes(asking(pod, *sorted(view.known)), view, chosen, seed=1)
-    scores = prioritize_nodes(asking(pod, *result.passed), view, chosen)
+    result = filter_nodes(extender_args(pod, *sorted(view.known)), view, chosen, seed=1)
+    scores = prioritize_nodes(extender_args(pod, *result.passed), view, chosen)
     return Answers(frozenset(result.passed), dict(result.unresolvable), result.error, dict(scores))
 
 

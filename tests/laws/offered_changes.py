@@ -100,7 +100,7 @@ _PODS: Final[list[dict[str, Any]]] = [
 
 
 @st.composite
-def asked_pods(draw: st.DrawFn, kind: str) -> Json:
+def unbound_pods(draw: st.DrawFn, kind: str) -> Json:
     """A pod without a node, with requirements for nodes and a constraint on other pods."""
     pods = _PODS[:-1] if kind in _ABOUT_PODS else [*_PODS, {}, {}, {}]
     fields = {**(draw(one_of(_NODES)) if kind == "labelNode" else {}), **draw(one_of(pods))}

@@ -7,7 +7,6 @@ from copy import deepcopy
 from math import inf
 from typing import Any
 
-import orjson
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -19,9 +18,8 @@ from extender.settings.configuration import Settings
 from extender.tasks.what_if.computing import compute
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs
-from extender.wire.objects.kinds import PODS
 from extender.wire.pods.new_pod import complete_and_check
-from tests.builders import Json
+from tests.builders import Json, read_pod
 from tests.explaining import finished, fits
 from tests.laws.explain_strategies import requesting_pods, with_room
 from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
@@ -78,7 +76,7 @@ def pending(draw: st.DrawFn, index: ClusterIndex, cluster: Cluster) -> None:
         body = draw(requesting_pods())
         body = body | {"metadata": body["metadata"] | {"name": name, "uid": name, "namespace": "red"}}
         cluster.objects["pods", name] = body
-        index.upsert(PODS.decode_object(orjson.dumps(body)))
+        index.upsert(read_pod(body))
 
 
 def _is_valid(body: Json) -> bool:
@@ -131,14 +129,14 @@ def changed(cluster: Cluster, what_if: WhatIf) -> tuple[ClusterIndex, set[str], 
     drained = {change.name for change in what_if.nodes if change.is_drain}
     pods = [pod for pod in index.pods.values() if ("Pod", pod.full_name) not in removed]
     leaving = [pod for pod in pods if ("Node", f"/{pod.node}") in removed or pod.node in drained]
-    gone = {
+    deleted = {
         pod.full_name
         for pod in leaving
         if pod.terminating or not pod.signature.owner_kind or what_if.displaced is Displaced.GONE
     }
-    displaced = {pod.full_name for pod in leaving} - gone
+    displaced = {pod.full_name for pod in leaving} - deleted
     for pod in pods:
-        if pod.full_name not in gone:
+        if pod.full_name not in deleted:
             there = "" if pod.full_name in displaced else pod.node
             objects[pod.full_name] = structs.replace(pod, node=there)
     for obj in (each.obj for each in what_if.given if isinstance(each, Given)):
@@ -153,4 +151,4 @@ def changed(cluster: Cluster, what_if: WhatIf) -> tuple[ClusterIndex, set[str], 
     )
     for obj in objects.values():
         made.upsert(obj)
-    return made, displaced, gone
+    return made, displaced, deleted

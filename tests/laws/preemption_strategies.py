@@ -65,10 +65,10 @@ def clusters(draw: st.DrawFn, first: st.SearchStrategy[list[Standing]] | None = 
     return [*NODES, *pods, *nominated, *draw(budgets)]
 
 
-def offers(asking: dict[str, Any], held: ClusterIndex, data: st.DataObject) -> dict[str, list[str]]:
+def offers(incoming: dict[str, Any], held: ClusterIndex, data: st.DataObject) -> dict[str, list[str]]:
     """Candidates by node: those of a scheduler, which decides by node fit alone, or pods of lower priority at random."""
     if data.draw(st.booleans()):
-        found = [(name, scheduler_victims(asking, held, name)) for name in NAMES]
+        found = [(name, scheduler_victims(incoming, held, name)) for name in NAMES]
         return {name: [each.uid for each in victims] for name, victims in found if victims}
     lower = [each for each in held.pods.values() if each.node and each.priority < PREEMPTOR]
     offered: dict[str, list[str]] = {}
@@ -77,9 +77,9 @@ def offers(asking: dict[str, Any], held: ClusterIndex, data: st.DataObject) -> d
     return offered
 
 
-def scheduler_victims(asking: dict[str, Any], held: ClusterIndex, node: str) -> tuple[Pod, ...]:
+def scheduler_victims(incoming: dict[str, Any], held: ClusterIndex, node: str) -> tuple[Pod, ...]:
     """The victims by node fit alone, the most important of them first; none where the node does not help or needs none."""
-    pod = preempting(asking, {}).pod
+    pod = preempting(incoming, {}).pod
     found = DryRun(pod, held.view, has_rules=False).on(held.view.known[node], checks_fit=True)
     return () if found is None else tuple(sorted(found.victims, key=importance))
 
@@ -140,9 +140,9 @@ def rules_pass_beside_all(held: ClusterIndex, pod: Pod, node: str) -> bool:
     return passes_beside({name: rivals_of(pod, held, name) for name in NAMES}, held, pod, node)
 
 
-def after(objects: list[Object], gone: tuple[Pod, ...]) -> ClusterIndex:
+def after(objects: list[Object], deleted: tuple[Pod, ...]) -> ClusterIndex:
     """The same cluster without these pods."""
-    uids = {each.uid for each in gone}
+    uids = {each.uid for each in deleted}
     return cluster(*(each for each in objects if not (isinstance(each, Pod) and each.uid in uids)))
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 from hypothesis import strategies as st
 
 from extender.features.quotas.settings import Quota
 from extender.features.quotas.table import quota_table
 from extender.index.claims.assumed import AssumptionTimeouts
 from extender.index.cluster import ClusterIndex
-from extender.model.objects import Pod
 from extender.model.policies import PolicyObject
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
-from extender.wire.objects.kinds import PODS
-from tests.builders import REQUIRED, Json, namespace, pod_json, term
+from tests.builders import REQUIRED, Json, namespace, pod_json, read_pod, term
 from tests.features.quotas.tenants import quota
 from tests.policies import policy
 
@@ -51,10 +48,6 @@ PODS_OF = st.builds(
 )
 
 
-def _decoded(body: Json) -> Pod:
-    return PODS.decode_object(orjson.dumps(body))
-
-
 def take(index: ClusterIndex, step: Step) -> None:
     what, of = step
     match what:
@@ -74,13 +67,13 @@ def take(index: ClusterIndex, step: Step) -> None:
 def _take_pod(index: ClusterIndex, what: str, of: Any) -> None:
     match what:
         case "on":
-            index.upsert(_decoded(of))
+            index.upsert(read_pod(of))
         case "gone":
-            index.delete(_decoded(of))
+            index.delete(read_pod(of))
         case "finished":
-            index.upsert(_decoded({**of, "status": {"phase": "Succeeded"}}))
+            index.upsert(read_pod({**of, "status": {"phase": "Succeeded"}}))
         case "assumed":
-            index.assume(_decoded({**of[0], "spec": {**of[0]["spec"], "nodeName": ""}}), of[1], 0.0)
+            index.assume(read_pod({**of[0], "spec": {**of[0]["spec"], "nodeName": ""}}), of[1], 0.0)
         case "failed":
             index.assumed.forget(f"uid-{of}")
         case "preempts" if f"uid-{of}" in index.pods:

@@ -9,7 +9,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
 from extender.model.release import GroupKey, Slot
 from extender.verbs.filter import FilterVerb
-from tests.builders import asking, settings
+from tests.builders import extender_args, settings
 from tests.contenders import cluster, contender, contender_json, stage
 
 NODES = ("n0", "n1", "n2")
@@ -25,7 +25,7 @@ class World:
     mode: str
     index: ClusterIndex = field(init=False)
     bound: dict[str, str] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    deleted: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         nodes = [stage(name, cpu=1000 * ROOM) for name in NODES]
@@ -86,7 +86,7 @@ class World:
             slots.append(Slot(pod.uid, fits[0]))
         self.index.reserved.reserve(key, slots, until=1.0)
 
-    def ask(self, name: str, choice: int) -> None:
+    def filter(self, name: str, choice: int) -> None:
         """The scheduler tries a pod that it has not bound yet, and binds it where its own count has room."""
         pod = self.pod(name)
         if pod is None or pod.node or name in self.bound:
@@ -95,7 +95,7 @@ class World:
         offered = [node for node in NODES if self.in_use(node) + SIZES[name] <= ROOM]
         if not offered:
             return
-        args = asking(contender_json(name, cpu=1000 * SIZES[name]), *offered)
+        args = extender_args(contender_json(name, cpu=1000 * SIZES[name]), *offered)
         passed = list(self.verb.decide(args, choice).result.passed)
         if not self.is_on_its_way(self.index.reserved.siblings_of(pod.uid)):
             own = self.index.reserved.node_of(pod.uid)
@@ -115,8 +115,8 @@ class World:
         assert isinstance(subject, str)
         pod = self.pod(subject)
         match operation:
-            case "ask":
-                self.ask(subject, choice)
+            case "request":
+                self.filter(subject, choice)
             case "show" if pod is not None and subject in self.bound:
                 on = self.bound[subject]
                 self.index.upsert(contender(subject, cpu=1000 * SIZES[subject], on=on))

@@ -11,18 +11,13 @@ from extender.model.objects import Node, Pod
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.wire.objects import kinds
-from tests.builders import Json, node_json
+from tests.builders import REQUIRED, Json, node_json
 from tests.laws.injecting import NODES
-from tests.policies import REQUIRED
 
 HOSTS: list[Node] = [
     kinds.NODES.decode_object(orjson.dumps(node_json(f"n{number}", labels=labels | {"pool": pool})))
     for number, (labels, pool) in enumerate((labels, pool) for labels in NODES for pool in ("x", "y"))
 ]
-
-
-def decoded(body: Json) -> Pod:
-    return kinds.PODS.decode_object(orjson.dumps(body))
 
 
 def matched(one: Pod) -> set[str]:

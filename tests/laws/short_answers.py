@@ -8,7 +8,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
 from extender.settings.configuration import Settings
 from extender.verbs.prioritize import prioritize_nodes
-from tests.builders import PREFERRED, Json, asking, settings, spread
+from tests.builders import PREFERRED, Json, extender_args, settings, spread
 from tests.deciding import filter_nodes
 from tests.laws.observing import built
 from tests.strategies import KEYS, SELECTORS, Step, one_of, pods
@@ -42,11 +42,11 @@ def scores_of(history: list[Step], pod: Json, short: Settings, seed: int) -> tup
     """
     index, _ = built(history, WHOLE)
     names = sorted(index.view.known)
-    asked = asking(pod, *names)
-    passed = filter_nodes(asked, index.view, WHOLE, seed).passed
-    whole = [name for name in passed if not soft_taints(index, asked.pod, name)] or passed
-    given_scores = prioritize_nodes(asking(pod, *whole), index.view, WHOLE)
-    chosen = filter_nodes(asking(pod, *names), index.view, short, seed).passed
+    requested = extender_args(pod, *names)
+    passed = filter_nodes(requested, index.view, WHOLE, seed).passed
+    whole = [name for name in passed if not soft_taints(index, requested.pod, name)] or passed
+    given_scores = prioritize_nodes(extender_args(pod, *whole), index.view, WHOLE)
+    chosen = filter_nodes(extender_args(pod, *names), index.view, short, seed).passed
     assert set(chosen) <= set(whole) or set(whole) < set(chosen), "others fill a list that is not full without them"
     score_of = {name: given_scores.get(name, 0) for name in whole}
     return [score_of[name] for name in chosen if name in score_of], [

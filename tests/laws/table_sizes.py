@@ -46,7 +46,7 @@ def _parts(each: object) -> Iterator[object]:
         yield from (getattr(each, name) for name in names if hasattr(each, name) and name != "__weakref__")
 
 
-def asking(number: int) -> Pod:
+def incoming(number: int) -> Pod:
     app = f"app-{number}"
     return unlimited(
         pod_json(
@@ -102,7 +102,7 @@ def standing() -> ClusterIndex:
     return made
 
 
-def bytes_of(make: Callable[[int], Pod], *, asked: bool) -> int:
+def bytes_of(make: Callable[[int], Pod], *, requested: bool) -> int:
     """What `ROUNDS` such pods hold while they are there."""
     index, here = standing(), list[Pod]()
     gc.collect()
@@ -111,7 +111,7 @@ def bytes_of(make: Callable[[int], Pod], *, asked: bool) -> int:
         for number in range(ROUNDS):
             here.append(make(number))
             index.upsert(here[-1])
-            if asked:
+            if requested:
                 index.view.compiled(here[-1].signature)
         return tracemalloc.get_traced_memory()[0]
     finally:

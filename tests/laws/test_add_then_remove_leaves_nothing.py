@@ -10,8 +10,8 @@ from extender.index.audit import audit
 from extender.index.counts import compiled_constraints
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from tests.builders import pod_json
-from tests.laws.observing import asked, built, empty, groups_of, shape_of
-from tests.strategies import Ask, Step, decoded, histories
+from tests.laws.observing import built, empty, groups_of, requested_pods, shape_of
+from tests.strategies import Request, Step, decoded, histories
 
 # Compiled questions and what only they hold are kept for the next replica; the rest must fall to zero.
 KEPT_FOR_QUESTIONS = {
@@ -31,7 +31,7 @@ def test_a_cluster_that_was_emptied_has_no_counts_and_no_numbers(history: list[S
     empty(index, cluster, order)
     sizes = index.statistics()
     assert {name: size for name, size in sizes.items() if size and name not in KEPT_FOR_QUESTIONS} == {}
-    for pod in asked(history):
+    for pod in requested_pods(history):
         assert [group.counts for group in groups_of(index.view.compiled(shape_of(pod))) if group.counts] == []
     assert (dict(index.view.known), set(index.view.node_names) - {""}) == ({}, set())
     assert audit(index) == []
@@ -41,7 +41,7 @@ def test_a_cluster_that_was_emptied_has_no_counts_and_no_numbers(history: list[S
 def test_groups_go_with_the_last_request_that_asked_for_them(history: list[Step], order: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled_constraints, "MOST_COMPILED", 1)
-        index, cluster = built([*history, Ask(pod_json("plain"))])
+        index, cluster = built([*history, Request(pod_json("plain"))])
         empty(index, cluster, order)
         index.view.compiled(shape_of(pod_json("plain")))
     assert list(index.counts.terms.owned()) == []
@@ -61,7 +61,7 @@ def test_groups_go_with_the_last_request_that_asked_for_them(history: list[Step]
 @given(histories())
 def test_a_node_that_comes_back_gets_its_pods_back(history: list[Step]) -> None:
     index, cluster = built(history)
-    pods = asked(history)
+    pods = requested_pods(history)
     before = [index.view.compiled(shape_of(pod)) for pod in pods]
     counts = [_totals(compiled) for compiled in before]
     for body in cluster.of("nodes"):

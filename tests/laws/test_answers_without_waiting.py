@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from extender.index.cluster import ClusterIndex
 from extender.settings.configuration import Settings
 from extender.verbs.filter import FilterVerb
-from tests.builders import Json, asking, settings
+from tests.builders import Json, extender_args, settings
 from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import built, pending, shape_of
@@ -27,7 +27,7 @@ def _assume(index: ClusterIndex, bodies: tuple[Json, ...], places: tuple[list[st
 
 
 def _passed(index: ClusterIndex, pod: Json, chosen: Settings) -> list[str]:
-    return list(filter_nodes(asking(pod, *sorted(index.view.known)), index.view, chosen, seed=1).passed)
+    return list(filter_nodes(extender_args(pod, *sorted(index.view.known)), index.view, chosen, seed=1).passed)
 
 
 @meets_its_case
@@ -45,7 +45,7 @@ def test_it_is_right_and_no_shorter_whichever_nodes_the_assumed_pods_are_bound_t
     index, _ = built(history, chosen)
     index.view.compiled(shape_of(pod))
     _assume(index, coming, places)
-    waits = FilterVerb(index.view, chosen).should_wait(asking(pod, *sorted(index.view.known)))
+    waits = FilterVerb(index.view, chosen).should_wait(extender_args(pod, *sorted(index.view.known)))
     case(not waits and index.view.is_undetermined(index.view.compiled(shape_of(pod))))
     answered = _passed(index, pod, chosen)
     known = [

@@ -20,10 +20,10 @@ from tests.laws.observing import (
     Cluster,
     answers_of,
     apply,
-    asked,
     built,
     fresh,
     pending,
+    requested_pods,
     seen,
     shape_of,
     verdicts_of,
@@ -90,7 +90,7 @@ def _after(history: list[Step], more: Sequence[Step | Answer]) -> tuple[ClusterI
     index, cluster = built(history)
     for step in more:
         _take(index, cluster, step)
-    return index, cluster, asked([*history, *(step for step in more if not isinstance(step, tuple))])
+    return index, cluster, requested_pods([*history, *(step for step in more if not isinstance(step, tuple))])
 
 
 @given(histories(4), MIXED)
@@ -128,14 +128,14 @@ def _pending(view: ClusterView, pod: Json) -> object:
 
 @given(histories(), pods("p9"), st.sampled_from(NODE_NAMES), pods())
 def test_a_pod_assumed_on_one_node_counts_as_if_it_stood_there(
-    history: list[Step], coming: Json, node: str, asking: Json
+    history: list[Step], coming: Json, node: str, incoming: Json
 ) -> None:
     index, cluster = built(history)
     coming = pending(coming)
     coming["metadata"].pop("deletionTimestamp", None)
     _assume(index, (coming, [node]))
     cluster.put(Change("pods", "p9", {**coming, "spec": {**coming["spec"], "nodeName": node}}))
-    assert verdicts_of(index.view, asking) == verdicts_of(fresh(cluster).view, asking)
+    assert verdicts_of(index.view, incoming) == verdicts_of(fresh(cluster).view, incoming)
 
 
 @meets_its_case
@@ -143,37 +143,37 @@ def test_a_pod_assumed_on_one_node_counts_as_if_it_stood_there(
     histories_with_room(),
     mostly_linked("p9"),
     st.lists(st.sampled_from(NODE_NAMES), min_size=2, max_size=3, unique=True),
-    mostly_linked("asking"),
+    mostly_linked("incoming"),
 )
 def test_a_node_that_passes_while_a_pod_s_place_is_unknown_passes_wherever_the_pod_is(
-    history: list[Step], coming: Json, names: list[str], asking: Json
+    history: list[Step], coming: Json, names: list[str], incoming: Json
 ) -> None:
     index, _ = built(history, WHOLE_ANSWERS)
     coming = pending(coming)
-    index.view.compiled(shape_of(asking))
+    index.view.compiled(shape_of(incoming))
     _assume(index, (coming, names))
-    passing = answers_of(index.view, asking).passed
-    case(passing and index.view.is_undetermined(index.view.compiled(shape_of(asking))))
+    passing = answers_of(index.view, incoming).passed
+    case(passing and index.view.is_undetermined(index.view.compiled(shape_of(incoming))))
     for node in names:
         index.assumed.forget("uid-p9")
         _assume(index, (coming, [node]))
-        assert passing <= answers_of(index.view, asking).passed
+        assert passing <= answers_of(index.view, incoming).passed
 
 
 @given(histories(), pods("p9"), st.lists(st.sampled_from(NODE_NAMES), min_size=1, max_size=2, unique=True), pods())
 def test_a_node_that_passes_while_a_pod_is_in_doubt_passes_wherever_the_pod_is_and_if_it_is_nowhere(
-    history: list[Step], coming: Json, names: list[str], asking: Json
+    history: list[Step], coming: Json, names: list[str], incoming: Json
 ) -> None:
     index, _ = built(history, WHOLE_ANSWERS)
     coming = pending(coming)
-    index.view.compiled(shape_of(asking))
-    nowhere = answers_of(index.view, asking).passed
+    index.view.compiled(shape_of(incoming))
+    nowhere = answers_of(index.view, incoming).passed
     _assume(index, (coming, names))
     _assume(index, ())
-    passing = answers_of(index.view, asking).passed
+    passing = answers_of(index.view, incoming).passed
     event(f"the doubt refuses a node: {passing < nowhere}")
     assert passing <= nowhere
     for node in names:
         index.assumed.forget("uid-p9")
         _assume(index, (coming, [node]))
-        assert passing <= answers_of(index.view, asking).passed
+        assert passing <= answers_of(index.view, incoming).passed

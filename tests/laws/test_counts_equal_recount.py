@@ -10,7 +10,7 @@ from extender.index.cluster import ClusterIndex
 from extender.index.counts import compiled_constraints
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
-from tests.laws.observing import SYSTEM_DEFAULTS, WHOLE_ANSWERS, Cluster, apply, asked, fresh, seen
+from tests.laws.observing import SYSTEM_DEFAULTS, WHOLE_ANSWERS, Cluster, apply, fresh, requested_pods, seen
 from tests.strategies import Step, histories
 
 
@@ -28,7 +28,7 @@ def test_answers_are_those_of_an_index_that_was_never_changed(chosen: Settings, 
     index, cluster = ClusterIndex(chosen.rules, counts_of_rules()), Cluster()
     for step in history:
         apply(index, cluster, step)
-    pods = asked(history)
+    pods = requested_pods(history)
     assert seen(index, pods, chosen) == seen(fresh(cluster, chosen), pods, chosen)
 
 
@@ -41,7 +41,7 @@ def test_counts_are_true_while_requests_are_forgotten_for_new_ones(history: list
             apply(index, cluster, step)
             assert audit(index) == []
             assert index.statistics()["compiled_constraints"] <= 1
-        pods = asked(history)
+        pods = requested_pods(history)
         assert seen(index, pods) == seen(fresh(cluster), pods)
 
 

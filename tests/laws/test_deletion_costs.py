@@ -37,21 +37,21 @@ def smaller(domains: dict[int, list[Pod]], count: int, rng: Random) -> dict[int,
     """After a scale-down by so many, as the controller of ReplicaSets chooses; equal costs in any order."""
     every = [pod for pods in domains.values() for pod in pods]
     rng.shuffle(every)
-    gone = {pod.uid for pod in sorted(every, key=lambda pod: int(pod.deletion_cost or 0))[:count]}
-    return {domain: [pod for pod in pods if pod.uid not in gone] for domain, pods in domains.items()}
+    deleted = {pod.uid for pod in sorted(every, key=lambda pod: int(pod.deletion_cost or 0))[:count]}
+    return {domain: [pod for pod in pods if pod.uid not in deleted] for domain, pods in domains.items()}
 
 
 @given(COUNTS, st.integers(0, 40), st.integers(0, 2**32).map(Random))
-def test_the_pods_that_go_are_those_of_the_fullest_domains(counts: dict[int, int], gone: int, rng: Random) -> None:
-    left = {domain: len(pods) for domain, pods in smaller(written(pods_of(counts)), gone, rng).items()}
+def test_the_pods_that_go_are_those_of_the_fullest_domains(counts: dict[int, int], deleted: int, rng: Random) -> None:
+    left = {domain: len(pods) for domain, pods in smaller(written(pods_of(counts)), deleted, rng).items()}
     for domain, count in left.items():
         fuller = [each for each in left.values() if each > count + 1]
         assert not fuller or count == counts[domain], "a domain lost a pod although another one had two more"
 
 
 @given(COUNTS, st.integers(0, 10), st.integers(0, 2**32).map(Random))
-def test_after_a_scale_down_no_cost_changes(counts: dict[int, int], gone: int, rng: Random) -> None:
-    before = smaller(written(pods_of(counts)), gone, rng)
+def test_after_a_scale_down_no_cost_changes(counts: dict[int, int], deleted: int, rng: Random) -> None:
+    before = smaller(written(pods_of(counts)), deleted, rng)
     assert written(before) == before
 
 

@@ -56,8 +56,8 @@ def test_a_group_gets_the_first_domain_that_holds_it_within_its_quota(
     nodes = [stage(zone, zone, cpu=1000 * free) for zone, free in rooms.items()]
     members = [each.as_pod(f"out-{at}", f"o{at}", is_out=True) for at, each in enumerate(out)]
     members += [each.as_pod(f"{gang}-{at}", f"{gang}{at}", is_out=False) for at, (gang, each) in enumerate(others)]
-    asking = [member.as_pod(f"p{at}", "asking", is_out=False) for at in range(size)]
-    index = cluster(*nodes, PolicyObject(policy), *members, *asking)
+    incoming = [member.as_pod(f"p{at}", "asking", is_out=False) for at in range(size)]
+    index = cluster(*nodes, PolicyObject(policy), *members, *incoming)
     for at in range(len(out)):
         index.gated.record(GroupKey("default", str(policy.key), f"o{at}"), (), [f"uid-out-{at}"])
     memories = Memories()

@@ -26,9 +26,9 @@ from extender.simulator.oracle.directed_spread import DirectedSpread, Known
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.spread_skew import skew_figures
 from extender.wire.objects import kinds
-from tests.builders import Json, index_of, node_json
+from tests.builders import Json, index_of, node_json, read_pod
 from tests.laws.cases import case, meets_its_case, times
-from tests.laws.excluded_domains import AFTER, ENABLED, Cluster, asking, directive, expected, verdicts
+from tests.laws.excluded_domains import AFTER, ENABLED, Cluster, directive, expected, incoming, verdicts
 from tests.policies import policy
 
 
@@ -41,7 +41,7 @@ def test_the_filter_says_what_brute_force_says(rng: Random) -> None:
     cluster.begin()
     for _ in range(30):
         cluster.happen()
-        body = asking(rng)
+        body = incoming(rng)
         want = expected(cluster, body, directed)
         assert verdicts(cluster.index, body) == want, (cluster.excluded, directed, cluster.now)
         seen += cluster.excludes_ineligible(body)
@@ -82,8 +82,8 @@ def test_the_least_count_is_that_of_all_domains_one_by_one_with_nodes_of_a_reque
     cluster.begin()
     for _ in range(12):
         cluster.happen()
-        view, body = cluster.index.view, asking(rng)
-        pod = effective_pod(kinds.PODS.decode_object(orjson.dumps(body)), view, ENABLED)
+        view, body = cluster.index.view, incoming(rng)
+        pod = effective_pod(read_pod(body), view, ENABLED)
         (hard,) = spread_groups(view.compiled(pod.signature)).hard
         group, shown = hard.group, list(cluster.nodes.values())
         more = [node_json(f"new{n}", zone=rng.choice("abcde"), allocatable={"cpu": "1", "pods": "3"}) for n in range(2)]
@@ -119,7 +119,7 @@ def test_an_index_that_gets_the_noted_changes_excludes_the_same(rng: Random) -> 
     for each in noted:
         apply_change(begun, each)
     assert begun.domains.excluded(ZONE, AFTER) == cluster.index.domains.excluded(ZONE, AFTER)
-    body = asking(rng)
+    body = incoming(rng)
     assert verdicts(begun, body) == verdicts(cluster.index, body)
 
 

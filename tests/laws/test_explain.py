@@ -11,11 +11,11 @@ from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.simulator.json_objects import name_of
 from extender.verbs.filter import FilterVerb
-from tests.builders import Json, asking, settings
+from tests.builders import Json, extender_args, read_pod, settings
 from tests.deciding import filter_nodes
 from tests.explaining import explained, fits
 from tests.laws.cases import case, meets_its_case
-from tests.laws.explain_strategies import check_helps, crowded, decoded_pod, named, requesting_pods, roomy_clusters
+from tests.laws.explain_strategies import check_helps, crowded, named, requesting_pods, roomy_clusters
 from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
 from tests.strategies import NODE_NAMES, one_of
 
@@ -28,12 +28,12 @@ def test_the_verdict_is_that_of_filter_for_every_pod_and_node(
     index, _ = clustered
     names, rejected = sorted(index.view.known), 0
     for body in bodies:
-        passed = set(filter_nodes(asking(body, *names), index.view, SYSTEM_DEFAULTS, seed=1).passed)
+        passed = set(filter_nodes(extender_args(body, *names), index.view, SYSTEM_DEFAULTS, seed=1).passed)
         for name in names:
-            found = explained(index, decoded_pod(body), SYSTEM_DEFAULTS, name)
+            found = explained(index, read_pod(body), SYSTEM_DEFAULTS, name)
             assert found.node is not None
             assert (found.node.passes, found.passing) == (name in passed, len(passed))
-            assert found.node.fits == fits(index, decoded_pod(body), name)
+            assert found.node.fits == fits(index, read_pod(body), name)
             assert (name in passed and found.node.fits) == (not found.node.obstacles)
             assert not found.is_changed
         rejected += len(names) - len(passed)
@@ -58,19 +58,19 @@ def test_the_verdict_is_that_of_filter_beside_assumed_and_nominated_pods(
 ) -> None:
     index, _ = clustered
     for number, (each, nodes) in enumerate(assumed):
-        index.assume(decoded_pod(named(each, f"assumed-{number}")), sorted(nodes), now=0.0)
+        index.assume(read_pod(named(each, f"assumed-{number}")), sorted(nodes), now=0.0)
     for number, (each, node) in enumerate(nominated):
-        index.upsert(decoded_pod(named(each, f"nominated-{number}") | {"status": {"nominatedNodeName": node}}))
+        index.upsert(read_pod(named(each, f"nominated-{number}") | {"status": {"nominatedNodeName": node}}))
     names, uncertain = sorted(index.view.known), 0
-    passed = FilterVerb(index.view, _PREEMPTING).decide(asking(body, *names), 0).result.passed
-    found = explained(index, decoded_pod(body), _PREEMPTING)
+    passed = FilterVerb(index.view, _PREEMPTING).decide(extender_args(body, *names), 0).result.passed
+    found = explained(index, read_pod(body), _PREEMPTING)
     assert found.passing == len(passed)
     for name in names:
-        state = explained(index, decoded_pod(body), _PREEMPTING, name).node
+        state = explained(index, read_pod(body), _PREEMPTING, name).node
         assert state is not None
         assert state.passes == (name in passed)
         uncertain += any(each.reason == "nominated" for each in state.obstacles)
-    case(uncertain or index.view.is_undetermined(index.view.compiled(decoded_pod(body).signature)))
+    case(uncertain or index.view.is_undetermined(index.view.compiled(read_pod(body).signature)))
 
 
 @meets_its_case
@@ -81,7 +81,7 @@ def test_every_change_that_is_offered_lets_the_pod_pass_and_fit_once_it_is_appli
     index, cluster = clustered
     tried = 0
     for body in bodies:
-        for change in explained(index, decoded_pod(body), SYSTEM_DEFAULTS).changes:
+        for change in explained(index, read_pod(body), SYSTEM_DEFAULTS).changes:
             check_helps(change, cluster, body)
             tried += 1
     case(tried)
@@ -94,15 +94,17 @@ def test_moving_one_pod_lets_the_other_pass_and_the_moved_pod_may_stay_where_it_
 ) -> None:
     cluster, body = found
     moves = 0
-    for change in explained(fresh(cluster, SYSTEM_DEFAULTS), decoded_pod(body), SYSTEM_DEFAULTS).changes:
+    for change in explained(fresh(cluster, SYSTEM_DEFAULTS), read_pod(body), SYSTEM_DEFAULTS).changes:
         check_helps(change, cluster, body)
         if change.kind == "movePod":
             moved = next(each for each in cluster.of("pods") if f"default/{name_of(each)}" in change.pods)
             without = Cluster({key: each for key, each in cluster.objects.items() if each is not moved})
             again = {**moved, "spec": {name: value for name, value in moved["spec"].items() if name != "nodeName"}}
             index = fresh(without, SYSTEM_DEFAULTS)
-            assert filter_nodes(asking(again, change.to), index.view, SYSTEM_DEFAULTS, seed=1).passed == [change.to]
-            assert fits(index, decoded_pod(again), change.to)
+            assert filter_nodes(extender_args(again, change.to), index.view, SYSTEM_DEFAULTS, seed=1).passed == [
+                change.to
+            ]
+            assert fits(index, read_pod(again), change.to)
             moves += 1
     case(moves)
 
@@ -113,7 +115,7 @@ def test_an_explanation_leaves_every_count_as_it_was(
 ) -> None:
     index, _ = clustered
     for body in bodies:
-        pod = decoded_pod(body)
+        pod = read_pod(body)
         before = index.view.dependency_version(index.view.compiled(pod.signature))
         explained(index, pod, SYSTEM_DEFAULTS)
         assert index.view.dependency_version(index.view.compiled(pod.signature)) == before

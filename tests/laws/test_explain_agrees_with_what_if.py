@@ -14,14 +14,14 @@ from tests.builders import Json
 from tests.explaining import explained
 from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, fresh
-from tests.laws.offered_changes import KINDS, asked_pods, clusters, documents, node_of
+from tests.laws.offered_changes import KINDS, clusters, documents, node_of, unbound_pods
 from tests.strategies import decoded, one_of
 
 # -- every single change of a kind --------------------------------------------------------------------------------------
 
 
 _EXAMPLES: Final = one_of(sorted(KINDS)).flatmap(
-    lambda kind: st.tuples(st.just(kind), clusters(kind), asked_pods(kind))
+    lambda kind: st.tuples(st.just(kind), clusters(kind), unbound_pods(kind))
 )
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from extender.settings.configuration import Settings
 from extender.simulator.oracle.brute_force import UNPARSABLE_CONSTRAINT, are_parsable, feasible
 from extender.verbs.prioritize import prioritize_nodes
-from tests.builders import Json, asking, settings
+from tests.builders import Json, extender_args, settings
 from tests.deciding import filter_nodes
 from tests.laws.observing import SYSTEM_DEFAULTS, WHOLE_ANSWERS, Cluster, answers_of, built, verdicts_of
 from tests.strategies import Step, histories, pods
@@ -21,9 +21,9 @@ def expected(pod: Json, cluster: Cluster) -> dict[str, tuple[str, str]]:
 
 
 @given(histories(), st.lists(pods(), min_size=3, max_size=6))
-def test_codes_and_reasons_are_those_of_the_brute_force_model(history: list[Step], asking_pods: list[Json]) -> None:
+def test_codes_and_reasons_are_those_of_the_brute_force_model(history: list[Step], incoming_pods: list[Json]) -> None:
     index, cluster = built(history, SYSTEM_DEFAULTS)
-    for pod in asking_pods:
+    for pod in incoming_pods:
         got, want = verdicts_of(index.view, pod), expected(pod, cluster)
         if not are_parsable(pod) or UNPARSABLE_CONSTRAINT in want.values():
             # The scheduler reads every plugin's part of the pod before it looks at a node; the texts quote a parser.
@@ -47,8 +47,8 @@ def test_the_verb_lets_through_exactly_the_nodes_that_pass(history: list[Step], 
 def test_names_and_full_nodes_get_the_same_answers(history: list[Step], pod: Json) -> None:
     index, cluster = built(history)
     bodies = sorted(cluster.of("nodes"), key=lambda body: str(body["metadata"]["name"]))
-    by_name = asking(pod, *(body["metadata"]["name"] for body in bodies))
-    by_node = asking(pod, nodes=bodies)
+    by_name = extender_args(pod, *(body["metadata"]["name"] for body in bodies))
+    by_node = extender_args(pod, nodes=bodies)
     first, second = (filter_nodes(args, index.view, WHOLE_ANSWERS, seed=3) for args in (by_name, by_node))
     assert (list(first.passed), dict(first.unresolvable), first.error) == (
         list(second.passed),
@@ -64,7 +64,7 @@ def test_a_shortlist_is_a_part_of_what_passes_and_as_long_as_it_may_be(
 ) -> None:
     index, _ = built(history, SYSTEM_DEFAULTS)
     whole = answers_of(index.view, pod, SYSTEM_DEFAULTS)
-    short = filter_nodes(asking(pod, *sorted(index.view.known)), index.view, _shortlist(most), seed)
+    short = filter_nodes(extender_args(pod, *sorted(index.view.known)), index.view, _shortlist(most), seed)
     assert set(short.passed) <= whole.passed
     assert len(short.passed) == len(set(short.passed)) == min(most, len(whole.passed))
     assert dict(short.unresolvable) == whole.texts

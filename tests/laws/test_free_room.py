@@ -13,12 +13,12 @@ from tests.laws.cases import times
 from tests.laws.free_room import NODES, PODS, ROOM, World
 
 names = st.sampled_from(PODS)
-ASK = st.tuples(st.just("ask"), names)
+REQUEST = st.tuples(st.just("request"), names)
 OPERATIONS = st.lists(
     st.one_of(
-        ASK,
-        ASK,
-        ASK,
+        REQUEST,
+        REQUEST,
+        REQUEST,
         st.tuples(st.sampled_from(["show", "fail", "delete", "doubt", "nominate"]), names),
         st.tuples(st.just("node"), st.sampled_from(NODES)),
     ),

@@ -15,9 +15,20 @@ from extender.index.counts import compiled_constraints
 from extender.model.objects import Object, Pod
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, term, workload
 from tests.index.counting import unlimited
-from tests.laws.table_sizes import ROUNDS, asking, bytes_of, containers, entries, keyed, labelled, lost, standing, wide
+from tests.laws.table_sizes import (
+    ROUNDS,
+    bytes_of,
+    containers,
+    entries,
+    incoming,
+    keyed,
+    labelled,
+    lost,
+    standing,
+    wide,
+)
 
-MAKERS: list[Callable[[int], Pod]] = [asking, labelled, keyed, wide, lost]
+MAKERS: list[Callable[[int], Pod]] = [incoming, labelled, keyed, wide, lost]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -62,8 +73,8 @@ def test_tables_that_have_emptied_give_their_memory_back(monkeypatch: pytest.Mon
     assert sum(map(sys.getsizeof, containers(index))) < before + 2**17
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_term_over_a_key_that_no_node_carries_costs_what_it_was_parsed_to(*, asked: bool) -> None:
+@pytest.mark.parametrize("requested", [False, True])
+def test_a_term_over_a_key_that_no_node_carries_costs_what_it_was_parsed_to(*, requested: bool) -> None:
     """A term and its key in a few tuples, and the JSON in a cache: 200 bytes. With a group and its tables it would be 1,400."""
 
     def make(number: int) -> Pod:
@@ -71,7 +82,7 @@ def test_a_term_over_a_key_that_no_node_carries_costs_what_it_was_parsed_to(*, a
             pod_json(f"p{number}", on="n1", app="x", apart=[term(f"example.com/{number}-{n}") for n in range(500)])
         )
 
-    assert bytes_of(make, asked=asked) / (ROUNDS * 500) < 250
+    assert bytes_of(make, requested=requested) / (ROUNDS * 500) < 250
 
 
 def test_objects_of_other_kinds_leave_no_entry() -> None:
@@ -96,7 +107,7 @@ def test_a_few_requests_of_pods_that_have_gone_are_kept_for_the_next_replica(mon
     index, kept = standing(), {}
     before = len(index.counts.compiler)
     for number in range(10):
-        made = asking(number)
+        made = incoming(number)
         index.upsert(made)
         kept[number] = index.view.compiled(made.signature), made
         index.delete(made)
@@ -133,7 +144,7 @@ def test_idle_requests_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(compiled_constraints, "IDLE_BYTES_A_POD", 0)
     index = standing()
     before = len(index.counts.compiler)
-    made = asking(1)
+    made = incoming(1)
     index.upsert(made)
     index.view.compiled(made.signature)
     index.delete(made)
@@ -142,13 +153,13 @@ def test_idle_requests_are_kept_within_their_bytes(monkeypatch: pytest.MonkeyPat
 
 def test_a_request_whose_pods_are_back_is_idle_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_constraints, "MOST_IDLE", 1)
-    index, made = standing(), asking(1)
+    index, made = standing(), incoming(1)
     index.upsert(made)
     compiled = index.view.compiled(made.signature)
     index.delete(made)
     index.upsert(made)
     for number in range(2, 6):
-        other = asking(number)
+        other = incoming(number)
         index.upsert(other)
         index.view.compiled(other.signature)
         index.delete(other)

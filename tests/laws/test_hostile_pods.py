@@ -7,10 +7,10 @@ from hypothesis import given
 
 from extender.index.audit import audit
 from extender.index.counts import compiled_constraints
-from tests.builders import Json, asking, pod_json
+from tests.builders import Json, extender_args, pod_json
 from tests.deciding import filter_nodes
 from tests.laws.hostile_pods import KINDS, hostile_pods, leave, meet, work_for
-from tests.laws.observing import WHOLE_ANSWERS, asked, built, seen
+from tests.laws.observing import WHOLE_ANSWERS, built, requested_pods, seen
 from tests.strategies import Step, histories
 
 """Below every limit, above some, and above all."""
@@ -21,7 +21,7 @@ def test_other_pods_get_the_answers_that_they_get_without_them(history: list[Ste
     beside, _ = built(history)
     alone, _ = built(history)
     meet(beside, hostile)
-    pods = asked(history)
+    pods = requested_pods(history)
     assert seen(beside, pods) == seen(alone, pods)
     assert audit(beside) == []
 
@@ -33,11 +33,11 @@ def test_nothing_of_them_stays_when_they_are_gone(history: list[Step], hostile: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled_constraints, "MOST_COMPILED", 1)
         index, _ = built(history)
-        filter_nodes(asking(last, *index.view.known), index.view, WHOLE_ANSWERS, seed=0)
+        filter_nodes(extender_args(last, *index.view.known), index.view, WHOLE_ANSWERS, seed=0)
         before = index.statistics()
         meet(index, hostile)
         leave(index, hostile)
-        filter_nodes(asking(last, *index.view.known), index.view, WHOLE_ANSWERS, seed=0)
+        filter_nodes(extender_args(last, *index.view.known), index.view, WHOLE_ANSWERS, seed=0)
     assert index.statistics() == before
     assert audit(index) == []
 

@@ -14,12 +14,11 @@ from extender.model.policies import INJECTED_ANNOTATION, Policy
 from extender.verbs.admit.injection import Injection, InjectionOutcome
 from extender.verbs.admit.pod_fields import Bounds
 from extender.verbs.admit.term_product import AdmissionBudget
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json
+from tests.builders import REQUIRED, Json, read_pod
 from tests.laws.cases import case, meets_its_case, times
 from tests.laws.injecting import ALIKE, NODES, POLICIES, SPECS, agree
-from tests.policies import REQUIRED, kupid_policy, requiring
-from tests.verbs.admit.reviewing import ask, pod, template_spec, verb, workload
+from tests.policies import kupid_policy, requiring
+from tests.verbs.admit.reviewing import pod, reviewed, template_spec, verb, workload
 
 
 def injected(spec: Json, policies: list[Policy], *, is_pod: bool = True) -> Json:
@@ -30,7 +29,7 @@ def injected(spec: Json, policies: list[Policy], *, is_pod: bool = True) -> Json
 
 def admitted(spec: Json) -> set[int]:
     """The nodes that the node selector and the required terms of a spec admit."""
-    read = PODS.decode_object(orjson.dumps({"metadata": {"name": "p", "uid": "u"}, "spec": spec}))
+    read = read_pod({"metadata": {"name": "p", "uid": "u"}, "spec": spec})
     matches = read.signature.node_affinity.matches
     return {number for number, labels in enumerate(NODES) if matches("n", labels)}
 
@@ -99,38 +98,38 @@ def test_a_changed_policy_leaves_an_object_as_if_only_its_new_version_had_been(
     spec: Json, before: list[Policy], after: list[Policy]
 ) -> None:
     original = workload(spec=spec)
-    first = ask(verb(*before), original).obj
-    assert ask(verb(*after), first, "UPDATE", old=first).obj == ask(verb(*after), original).obj
+    first = reviewed(verb(*before), original).obj
+    assert reviewed(verb(*after), first, "UPDATE", old=first).obj == reviewed(verb(*after), original).obj
 
 
 @times(2)
 @given(SPECS, POLICIES)
 def test_deleted_policies_leave_the_object_as_it_was(spec: Json, policies: list[Policy]) -> None:
     original = workload(spec=spec)
-    first = ask(verb(*policies), original).obj
-    assert ask(verb(), first, "UPDATE", old=first).obj == original
+    first = reviewed(verb(*policies), original).obj
+    assert reviewed(verb(), first, "UPDATE", old=first).obj == original
 
 
 @given(SPECS, POLICIES)
 def test_an_update_that_changes_nothing_gets_no_patch(spec: Json, policies: list[Policy]) -> None:
     """So scaling or pausing a workload never rolls it out anew."""
-    first = ask(verb(*policies), workload(spec=spec)).obj
-    assert ask(verb(*policies), first, "UPDATE", old=first).patch == []
+    first = reviewed(verb(*policies), workload(spec=spec)).obj
+    assert reviewed(verb(*policies), first, "UPDATE", old=first).patch == []
 
 
 @given(SPECS, POLICIES)
 def test_a_pod_that_is_requested_again_gets_no_further_patch(spec: Json, policies: list[Policy]) -> None:
-    first = ask(verb(*policies), pod(spec)).obj
-    assert ask(verb(*policies), first).patch == []
+    first = reviewed(verb(*policies), pod(spec)).obj
+    assert reviewed(verb(*policies), first).patch == []
 
 
 @times(2)
 @given(SPECS, POLICIES)
 def test_what_a_user_adds_after_an_injection_stays_when_the_policies_go(spec: Json, policies: list[Policy]) -> None:
     extra = {"key": "rack", "operator": "In", "values": ["r1"]}
-    edited = ask(verb(*policies), workload(spec=spec)).obj
+    edited = reviewed(verb(*policies), workload(spec=spec)).obj
     _edit(template_spec(edited), extra)
-    left = template_spec(ask(verb(), edited, "UPDATE", old=edited).obj)
+    left = template_spec(reviewed(verb(), edited, "UPDATE", old=edited).obj)
     assert left["nodeSelector"]["user"] == "own"
     assert {"key": "user", "operator": "Exists"} in left["tolerations"]
     expected = copy.deepcopy(spec)
@@ -155,9 +154,9 @@ def _edit(spec: Json, extra: Json) -> None:
 @given(SPECS, POLICIES)
 def test_a_pod_of_an_injected_template_needs_no_injection(spec: Json, policies: list[Policy]) -> None:
     """Policies with targets Both are injected once, not twice."""
-    template = template_spec(ask(verb(*policies), workload(spec=spec)).obj)
+    template = template_spec(reviewed(verb(*policies), workload(spec=spec)).obj)
     made = pod(template)
-    assert ask(verb(*policies), made).obj == made
+    assert reviewed(verb(*policies), made).obj == made
     assert INJECTED_ANNOTATION not in made["metadata"]
 
 
@@ -173,13 +172,13 @@ def test_terms_that_a_user_changes_after_an_injection_lose_what_was_added_and_no
     added = [[(f"policy/{key}", value) for key, value in term] for term in theirs if term][: 1 if is_longer else None]
     extra = {"key": "rack", "operator": "In", "values": ["r1"]}
     first = verb(kupid_policy(affinity=affinity_of(added)) if added else kupid_policy())
-    edited = ask(first, workload(spec={"affinity": affinity_of(own)})).obj
+    edited = reviewed(first, workload(spec={"affinity": affinity_of(own)})).obj
     terms = template_spec(edited)["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     case(bool(added) and len(terms) > 1)
     for each in terms if is_longer else ():
         each["matchExpressions"].append(extra)
     terms += [] if is_longer else [_new_term(extra)]
-    left = template_spec(ask(verb(), edited, "UPDATE", old=edited).obj)["affinity"]["nodeAffinity"][REQUIRED]
+    left = template_spec(reviewed(verb(), edited, "UPDATE", old=edited).obj)["affinity"]["nodeAffinity"][REQUIRED]
     found = {frozenset((r["key"], *r["values"]) for r in t["matchExpressions"]) for t in left["nodeSelectorTerms"]}
     user = {("rack", "r1")}
     written = {frozenset(term) for term in own}

@@ -35,21 +35,21 @@ def law(test: Any) -> Callable[..., None]:
 
 
 @given(histories(), pods())
-def test_affinity_scores_are_sums_over_all_pods_and_terms(history: list[Step], asked: Json) -> None:
-    law(of_scores.test_affinity_scores_are_sums_over_all_pods_and_terms)(history, asked)
+def test_affinity_scores_are_sums_over_all_pods_and_terms(history: list[Step], requested: Json) -> None:
+    law(of_scores.test_affinity_scores_are_sums_over_all_pods_and_terms)(history, requested)
 
 
 @given(histories(), st.lists(pods(), min_size=3, max_size=6))
-def test_codes_and_reasons_are_those_of_the_brute_force_model(history: list[Step], asked: list[Json]) -> None:
-    law(of_filter.test_codes_and_reasons_are_those_of_the_brute_force_model)(history, asked)
+def test_codes_and_reasons_are_those_of_the_brute_force_model(history: list[Step], requested: list[Json]) -> None:
+    law(of_filter.test_codes_and_reasons_are_those_of_the_brute_force_model)(history, requested)
 
 
 @given(histories(), of_answers.with_one_preference(), st.integers(1, 2), st.integers(0, 9))
 def test_no_node_left_out_of_a_shortlist_is_better_than_one_in_it(
-    history: list[Step], asked: Json, most: int, seed: int
+    history: list[Step], requested: Json, most: int, seed: int
 ) -> None:
     named, left_out = of_answers.scores_of(
-        history, asked, settings(rules=of_answers.NO_DEFAULTS, answers={"shortlist": most}), seed
+        history, requested, settings(rules=of_answers.NO_DEFAULTS, answers={"shortlist": most}), seed
     )
     assert not left_out or min(named) >= max(left_out)
 

@@ -26,8 +26,8 @@ def test_no_offered_node_is_better_than_the_one_chosen(
     data: st.DataObject,
 ) -> None:
     held = cluster(*objects)
-    asking = contender_json("asking", priority=PREEMPTOR, cpu=2000, app=app, **fields)
-    args = preempting(asking, offers(asking, held, data), violations=data.draw(st.integers(0, 1)))
+    incoming = contender_json("asking", priority=PREEMPTOR, cpu=2000, app=app, **fields)
+    args = preempting(incoming, offers(incoming, held, data), violations=data.draw(st.integers(0, 1)))
 
     def best(*candidates: Candidate) -> Outcome | None:
         return Examination(DryRun(args.pod, held.view), sees_everything).best(candidates, seed)

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.index.audit import audit
-from tests.laws.observing import asked, built, seen
-from tests.strategies import Ask, Step, histories
+from tests.laws.observing import built, requested_pods, seen
+from tests.strategies import Request, Step, histories
 
 
 def _place(step: Step) -> object:
     """Steps of one object keep their order among themselves; a question is independent of everything."""
-    return step if isinstance(step, Ask) else (step.kind, step.key)
+    return step if isinstance(step, Request) else (step.kind, step.key)
 
 
 def _interleaved(history: list[Step], order: list[int]) -> list[Step]:
@@ -37,6 +37,6 @@ def test_independent_changes_in_any_order_give_the_same_counts_and_answers(
     turns = st.lists(st.integers(0, 1000), min_size=len(history), max_size=len(history))
     other = _interleaved(history, data.draw(turns))
     first, second = built(history)[0], built(other)[0]
-    pods = asked(history)
+    pods = requested_pods(history)
     assert seen(first, pods) == seen(second, pods)
     assert audit(second) == []

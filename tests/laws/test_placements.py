@@ -50,10 +50,10 @@ def test_changes_are_as_good_as_a_fresh_index_with_them(
     index, cluster = clustered
     data.draw(pending(index, cluster))
     what_if = decode_what_if(orjson.dumps(data.draw(changes(index))), chosen)
-    expected, displaced, gone = changed(cluster, what_if)
+    expected, displaced, deleted = changed(cluster, what_if)
     answer = answered(what_if, index, chosen)
     assert audit(index) == []
-    assert {each.pod for each in answer.placements if each.state == "gone"} == gone
+    assert {each.pod for each in answer.placements if each.state == "gone"} == deleted
     assert {each.pod for each in answer.placements if each.origin == "displaced" and each.state != "gone"} == displaced
     waiting = [
         pod

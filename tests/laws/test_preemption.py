@@ -12,7 +12,7 @@ from extender.model.objects import Object
 from extender.verbs.filter import FilterVerb
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.select_host import find_node_elsewhere
-from tests.builders import asking, preempting, settings
+from tests.builders import extender_args, preempting, settings
 from tests.contenders import cluster, contender_json
 from tests.laws.cases import case, meets_its_case
 from tests.laws.preemption_strategies import (
@@ -47,7 +47,7 @@ def test_a_plan_of_the_filter_works_and_is_minimal(
     fields, objects = rejection
     held = cluster(*objects)
     by = settings(preemption={"crossNode": across})
-    args = asking(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
+    args = extender_args(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
     decision = FilterVerb(held.view, by).decide(args, seed)
     assert audit(held) == []
     case(decision.plan is not None)
@@ -62,8 +62,8 @@ def test_a_plan_of_the_preempt_verb_is_minimal_whatever_the_request_holds_and_th
     objects: list[Object], fields: dict[str, Any], app: str, cpu: int, data: st.DataObject
 ) -> None:
     held = cluster(*objects)
-    asking = contender_json("asking", priority=PREEMPTOR, cpu=cpu, app=app, **fields)
-    args = preempting(asking, offers(asking, held, data))
+    incoming = contender_json("asking", priority=PREEMPTOR, cpu=cpu, app=app, **fields)
+    args = preempting(incoming, offers(incoming, held, data))
     decision = decide_preemption(args, held.view, settings(), 0)
     assert audit(held) == []
     assert all(each in args.candidates for each in decision.candidates)
@@ -80,10 +80,10 @@ def test_what_a_scheduler_offers_for_room_alone_is_what_the_plan_removes(
     objects: list[Object], cpu: int, seed: int
 ) -> None:
     held = cluster(*objects)
-    asking = contender_json("asking", priority=PREEMPTOR, cpu=cpu, app="in no pod's way")
-    theirs = {name: scheduler_victims(asking, held, name) for name in NAMES}
+    incoming = contender_json("asking", priority=PREEMPTOR, cpu=cpu, app="in no pod's way")
+    theirs = {name: scheduler_victims(incoming, held, name) for name in NAMES}
     offered = {name: [each.uid for each in victims] for name, victims in theirs.items() if victims}
-    decision = decide_preemption(preempting(asking, offered), held.view, settings(), seed)
+    decision = decide_preemption(preempting(incoming, offered), held.view, settings(), seed)
     case(decision.plan is not None and decision.plan.node in offered)
     assert decision.plan is not None
     assert decision.plan.victims == theirs[decision.plan.node]
@@ -96,7 +96,7 @@ def test_where_the_filter_makes_no_plan_no_removal_on_one_node_would_help(
 ) -> None:
     fields, objects = rejection
     held = cluster(*objects)
-    args = asking(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
+    args = extender_args(contender_json("asking", priority=PREEMPTOR, app=app, **fields), *NAMES)
     decision = FilterVerb(held.view, settings()).decide(args, 0)
     case(decision.plan is None and not decision.result.passed)
     for node in NAMES:
@@ -111,10 +111,12 @@ def test_a_pod_is_nominated_elsewhere_only_where_the_filter_would_let_it_pass(
 ) -> None:
     held = cluster(*objects)
     pod = contender_json("asking", priority=PREEMPTOR - 2, app=app, **fields)
-    args = asking(pod, *NAMES)
+    args = extender_args(pod, *NAMES)
     node, some_pass = find_node_elsewhere(args.pod, held.view, settings(), seed)
     assert audit(held) == []
-    passing = [name for name in NAMES if FilterVerb(held.view, settings()).decide(asking(pod, name), 0).result.passed]
+    passing = [
+        name for name in NAMES if FilterVerb(held.view, settings()).decide(extender_args(pod, name), 0).result.passed
+    ]
     case(held.view.nominated and len(passing) < len(NAMES))
     assert node in passing if passing else not node
     assert some_pass or not passing

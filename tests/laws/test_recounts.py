@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,23 +13,22 @@ from extender.model.objects import Pod
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.verbs.effective_pod import effective_pod
-from extender.wire.objects import kinds
-from tests.builders import Json, pod_json, term
+from tests.builders import Json, pod_json, read_pod, term
 from tests.laws.cases import case, meets_its_case
-from tests.laws.excluded_domains import ENABLED, Cluster, asking, directive
+from tests.laws.excluded_domains import ENABLED, Cluster, directive, incoming
 
 FULL: Json = {"topologyKey": ZONE, "fullDomains": "Exclude"}
 NEAR: Json = pod_json("near", near=[term("zone", app="web")])["spec"]["affinity"]
 
 
 def preemptor(rng: Random, cluster: Cluster) -> Pod:
-    body = asking(rng)
+    body = incoming(rng)
     if rng.random() < 0.5:
         (by_zone,) = body["spec"]["topologySpreadConstraints"]
         body["spec"]["topologySpreadConstraints"].append(by_zone | {"topologyKey": HOSTNAME, "maxSkew": 1})
     if rng.random() < 0.3:
         body["spec"]["affinity"] = NEAR
-    return effective_pod(kinds.PODS.decode_object(orjson.dumps(body)), cluster.index.view, ENABLED)
+    return effective_pod(read_pod(body), cluster.index.view, ENABLED)
 
 
 @meets_its_case

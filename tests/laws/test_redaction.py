@@ -17,10 +17,10 @@ from extender.settings.configuration import Settings, settings_document
 from extender.settings.limits import ConstraintLimits
 from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
-from extender.wire.objects.kinds import PODS, policies_within
+from extender.wire.objects.kinds import policies_within
 from extender.wire.recordings.recording import Question, RecordedAnswer, RecordingEncoder, Start, filter_answer
 from extender.wire.recordings.redaction import Redactor
-from tests.builders import Json, asking, index_of, node, settings
+from tests.builders import Json, extender_args, index_of, node, read_pod, settings
 from tests.laws.injecting import DIRECTIVES, NODES, SPECS
 from tests.laws.observing import SYSTEM_DEFAULTS, built
 from tests.policies import policy_json
@@ -35,16 +35,16 @@ NAMES = st.lists(
 )
 
 
-def replayed(index: ClusterIndex, used: Settings, asked: list[Json], held: tuple[PolicyObject, ...] = ()) -> Replay:
+def replayed(index: ClusterIndex, used: Settings, requested: list[Json], held: tuple[PolicyObject, ...] = ()) -> Replay:
     """The replay of questions about pods, of which only a redacted recording is left."""
     encoder = RecordingEncoder(Redactor(KEY).line)
     verb, names = FilterVerb(index.view, used), sorted(index.view.known)
-    waiting = [PODS.decode_object(orjson.dumps(each)) for each in asked]
+    waiting = [read_pod(each) for each in requested]
     for each in waiting:  # prioritize answers about pods that the watch shows
         index.upsert(each)
     entries: list[Any] = [Start(settings_document(used)), *map(ObjectChange, held), *state_of(index)]
-    for seed, pod in enumerate(asked):
-        args = asking(pod, *names)
+    for seed, pod in enumerate(requested):
+        args = extender_args(pod, *names)
         decision = verb.decide(args, seed)
         answer = filter_answer(decision.result, decision.plan, redacted=True)
         entries.append(Question("filter", args.pod, answer, names, seed=seed))
@@ -56,11 +56,11 @@ def replayed(index: ClusterIndex, used: Settings, asked: list[Json], held: tuple
 
 
 @given(histories(), st.lists(pods(), min_size=2, max_size=4))
-def test_a_redacted_cluster_gets_the_same_answers(history: list[Step], asked: list[Json]) -> None:
+def test_a_redacted_cluster_gets_the_same_answers(history: list[Step], requested: list[Json]) -> None:
     index, _ = built(history, SYSTEM_DEFAULTS)
-    replay = replayed(index, SYSTEM_DEFAULTS, asked)
+    replay = replayed(index, SYSTEM_DEFAULTS, requested)
     assert replay.differences == []
-    assert replay.asked == 2 * len(asked)
+    assert replay.asked == 2 * len(requested)
 
 
 @given(

@@ -13,7 +13,7 @@ from extender.rules.frames import IndexFrame, RequestFrame
 from extender.rules.rule import MOST_BLAMED
 from extender.simulator.json_objects import name_of
 from extender.wire.objects.kinds import NODES, PODS
-from tests.builders import Json, asking, node_json, pod_json, spread, taint
+from tests.builders import Json, extender_args, node_json, pod_json, spread, taint
 from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import SYSTEM_DEFAULTS, Cluster, built, fresh, prepared
@@ -23,11 +23,11 @@ from tests.strategies import Step, histories, pods
 
 @meets_its_case
 @given(histories(), st.lists(pods(), min_size=3, max_size=6))
-def test_the_parts_of_a_rejection_are_those_of_a_recount(history: list[Step], asking_pods: list[Json]) -> None:
+def test_the_parts_of_a_rejection_are_those_of_a_recount(history: list[Step], incoming_pods: list[Json]) -> None:
     index, cluster = built(history, SYSTEM_DEFAULTS)
     state, parts = state_of(cluster), 0
     numbers = dict(sorted(index.view.known.items()))
-    for pod in asking_pods:
+    for pod in incoming_pods:
         filters = prepared(index.view, pod, IndexFrame())
         if filters.failed is not None:
             continue
@@ -81,12 +81,12 @@ def test_the_parts_of_skew_are_those_of_a_recount_where_every_domain_has_pods(
 
 @meets_its_case
 @given(histories(), st.lists(pods(), min_size=3, max_size=6))
-def test_the_text_in_the_answer_is_the_text_of_the_parts(history: list[Step], asking_pods: list[Json]) -> None:
+def test_the_text_in_the_answer_is_the_text_of_the_parts(history: list[Step], incoming_pods: list[Json]) -> None:
     index, _ = built(history, SYSTEM_DEFAULTS)
     names, rejected = sorted(index.view.known), 0
-    for pod in asking_pods:
+    for pod in incoming_pods:
         filters = prepared(index.view, pod, IndexFrame())
-        result = filter_nodes(asking(pod, *names), index.view, SYSTEM_DEFAULTS, seed=1)
+        result = filter_nodes(extender_args(pod, *names), index.view, SYSTEM_DEFAULTS, seed=1)
         found = {name: filters.verdict(index.view.known[name]) for name in names}
         if result.passed:
             assert [name for name, each in found.items() if each is None] == sorted(result.passed)
@@ -118,7 +118,7 @@ def test_nodes_of_the_request_itself_get_the_same_parts(history: list[Step], pod
 @meets_its_case
 @given(histories(), st.lists(pods(), min_size=2, max_size=4), st.lists(pods(), min_size=2, max_size=4))
 def test_undetermined_pods_count_in_the_parts_and_are_not_blamed(
-    history: list[Step], assumed: list[Json], asking_pods: list[Json]
+    history: list[Step], assumed: list[Json], incoming_pods: list[Json]
 ) -> None:
     index, _ = built(history, SYSTEM_DEFAULTS)
     names, uncertain = sorted(index.view.known), 0
@@ -127,7 +127,7 @@ def test_undetermined_pods_count_in_the_parts_and_are_not_blamed(
     for number, pod in enumerate(assumed):
         body = orjson.dumps(pod | {"metadata": pod["metadata"] | {"uid": f"u{number}", "name": f"assumed-{number}"}})
         index.assume(PODS.decode_object(body), names, now=0.0)
-    for pod in asking_pods:
+    for pod in incoming_pods:
         filters = prepared(index.view, pod, IndexFrame().worst_case(index.view))
         for node in index.view.known.values():
             found = filters.verdict(node)

@@ -11,18 +11,18 @@ from hypothesis import given
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.rules.catalog import counts_of_rules
-from tests.laws.observing import WHOLE_ANSWERS, Cluster, asked, built, fresh, seen, shape_of
+from tests.laws.observing import WHOLE_ANSWERS, Cluster, built, fresh, requested_pods, seen, shape_of
 from tests.reflected_index import ReflectedIndex
-from tests.strategies import Ask, Step, decoded, histories
+from tests.strategies import Request, Step, decoded, histories
 
 KINDS = ["pods", "nodes", "namespaces", "services", "replicasets", "replicationcontrollers"]
 
 
 def reflected(history: list[Step]) -> tuple[ReflectedIndex, Cluster]:
-    """An index that was told of a history by watches, and the table beside it."""
+    """An index to which watches have shown a history, and the table beside it."""
     found, cluster = ReflectedIndex(ClusterIndex(WHOLE_ANSWERS.rules, counts_of_rules()), KINDS), Cluster()
     for step in history:
-        if isinstance(step, Ask):
+        if isinstance(step, Request):
             found.index.view.compiled(shape_of(step.pod))
             continue
         before = cluster.objects.get((step.kind, step.key))
@@ -30,7 +30,7 @@ def reflected(history: list[Step]) -> tuple[ReflectedIndex, Cluster]:
         if step.body is not None:
             found.apply(step.kind, decoded(step.kind, step.body))
         elif before is not None:
-            found.apply(step.kind, decoded(step.kind, before), gone=True)
+            found.apply(step.kind, decoded(step.kind, before), deleted=True)
     return found, cluster
 
 
@@ -42,7 +42,7 @@ def test_replacing_every_kind_equals_a_fresh_index(kinds: list[str], before: lis
     for kind in kinds:
         found.replace(kind, cluster.decoded(kind))
         assert audit(found.index) == []
-    pods = asked([*before, *after])
+    pods = requested_pods([*before, *after])
     new = fresh(cluster)
     assert seen(found.index, pods) == seen(new, pods)
     assert {found.index.statistics()[name] for name in ("pods", "nodes", "namespaces")} == {

@@ -17,12 +17,12 @@ from tests.laws.reserved_room import PODS, World, room
 # Mostly the first node, so that pods meet there.
 NODE = st.sampled_from([0, 0, 0, 1, 2])
 names = st.sampled_from(PODS)
-ASK = st.tuples(st.just("ask"), names, NODE)
+REQUEST = st.tuples(st.just("request"), names, NODE)
 OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("reserve"), st.lists(names, min_size=1, max_size=3, unique=True), NODE),
-        ASK,
-        ASK,
+        REQUEST,
+        REQUEST,
         st.tuples(st.just("show"), names, st.just(0)),
         st.tuples(st.just("fail"), names, st.just(0)),
         st.tuples(st.just("delete"), names, st.just(0)),

@@ -13,7 +13,7 @@ from extender.model.policies import Policy, PolicyObject
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.verbs.effective_pod import effective_pod
-from tests.builders import Json, index_of, pod_json, settings
+from tests.builders import REQUIRED, Json, index_of, pod_json, read_pod, settings
 from tests.laws.cases import times
 from tests.laws.injecting import ALIKE, KEEPING, POLICIES, SPECS, agree
 from tests.laws.scheduled_policies import (
@@ -22,14 +22,13 @@ from tests.laws.scheduled_policies import (
     SMALL,
     SPREADS,
     admits,
-    decoded,
     matched,
     merged,
     passing_nodes,
     stored_spec,
 )
-from tests.policies import REQUIRED, policy
-from tests.verbs.admit.reviewing import ask, pod, verb
+from tests.policies import policy
+from tests.verbs.admit.reviewing import pod, reviewed, verb
 
 ENABLED = settings(policies={"enabled": True})
 
@@ -37,8 +36,8 @@ ENABLED = settings(policies={"enabled": True})
 @given(spec=SPECS, policies=POLICIES)
 def test_filter_passes_the_nodes_that_the_injected_pod_matches(spec: dict[str, Any], policies: list[Policy]) -> None:
     escaped = pod(spec)
-    injected = decoded(ask(verb(*policies), escaped).obj)
-    own = decoded(escaped)
+    injected = read_pod(reviewed(verb(*policies), escaped).obj)
+    own = read_pod(escaped)
     index = index_of(*HOSTS, *map(PolicyObject, policies))
     held = effective_pod(own, index.view, ENABLED)
     compiled = index.view.compiled(held.signature)
@@ -53,7 +52,7 @@ def test_filter_passes_the_nodes_that_the_injected_pod_matches(spec: dict[str, A
 @given(spec=SPECS, policies=ALIKE)
 def test_an_injected_pod_is_held_to_what_it_has(spec: dict[str, Any], policies: list[Policy]) -> None:
     assume(agree(policies))
-    injected = decoded(ask(verb(*policies), pod(spec)).obj)
+    injected = read_pod(reviewed(verb(*policies), pod(spec)).obj)
     index = index_of(*map(PolicyObject, policies))
     enforced = effective_pod(injected, index.view, ENABLED).signature.enforced
     assert enforced is None or {
@@ -68,8 +67,8 @@ def test_what_earlier_policies_injected_does_not_count_as_the_pods_own(
 ) -> None:
     """Of the nodes that the pod can have, it may have those that it could if it were made anew."""
     escaped = pod(spec)
-    old = decoded(ask(verb(*earlier), copy.deepcopy(escaped)).obj)
-    anew = decoded(ask(verb(*policies), copy.deepcopy(escaped)).obj)
+    old = read_pod(reviewed(verb(*earlier), copy.deepcopy(escaped)).obj)
+    anew = read_pod(reviewed(verb(*policies), copy.deepcopy(escaped)).obj)
     index = index_of(*HOSTS, *map(PolicyObject, policies))
     enforced = effective_pod(old, index.view, ENABLED).signature.enforced
     passed = {each.name for each in HOSTS if enforced is None or enforced.nodes.matches(each.name, each.labels)}
@@ -113,15 +112,15 @@ def test_filter_of_a_pod_that_admission_missed_equals_that_of_the_injected_pod(
 ) -> None:
     policies = [policy(f"p{n}", conflictPolicy=way, **each) for n, (each, way) in enumerate(directives)]
     escaped = pod(stored_spec(own), **OWNED)
-    answer = ask(verb(*policies), copy.deepcopy(escaped))
+    answer = reviewed(verb(*policies), copy.deepcopy(escaped))
     others = [
-        decoded(
+        read_pod(
             pod_json(f"o{n}", on=f"m{host}", namespace="shop", labels={"app": app} | dict.fromkeys(REVISED, version))
         )
         for n, (host, app, version) in enumerate(placed)
     ]
     index = index_of(*SMALL, *others, *map(PolicyObject, policies))
-    missed, injected = decoded(merged(escaped)), decoded(merged(answer.obj))
+    missed, injected = read_pod(merged(escaped)), read_pod(merged(answer.obj))
     held = effective_pod(missed, index.view, ENABLED)
     expected = passing_nodes(injected, index) if answer.response["allowed"] else set()
     its_own = {each.name for each in SMALL if admits(missed, each)}

@@ -15,7 +15,7 @@ from extender.verbs.shadow import PodChange, judge_request, rejected_before
 from tests.builders import Json
 from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import WHOLE_ANSWERS, Cluster, apply, built, empty, verdicts_of
-from tests.strategies import NODE_NAMES, Ask, Step, decoded, histories, pods
+from tests.strategies import NODE_NAMES, Request, Step, decoded, histories, pods
 
 OFF = default_settings("augment").rules
 
@@ -25,7 +25,7 @@ def shadowed() -> ClusterIndex:
     return ClusterIndex(OFF, counts_of_rules(), rejects_excess=False, shadow=with_both_rules(WHOLE_ANSWERS.rules))
 
 
-def asked_pod(body: Json) -> Pod:
+def decoded_pod(body: Json) -> Pod:
     found = decoded("pods", body)
     assert isinstance(found, Pod)
     return found
@@ -39,16 +39,16 @@ def rejected(pod: Pod, index: ClusterIndex) -> set[str]:
 
 @given(histories(), st.lists(pods(), min_size=1, max_size=4), st.lists(st.integers(0, 100), max_size=12))
 def test_they_are_those_of_offload_and_the_answers_those_of_augment(
-    history: list[Step], asking: list[Json], order: list[int]
+    history: list[Step], incoming: list[Json], order: list[int]
 ) -> None:
     offload, _ = built(history)
     index, cluster = shadowed(), Cluster()
     for step in history:
         apply(index, cluster, step)
-        if isinstance(step, Ask):
-            judge_request(asked_pod(step.pod), (), index.view)
-    for body in asking:
-        pod = asked_pod(body)
+        if isinstance(step, Request):
+            judge_request(decoded_pod(step.pod), (), index.view)
+    for body in incoming:
+        pod = decoded_pod(body)
         want = {name for name, (code, _) in verdicts_of(offload.view, body).items() if code != "Success"}
         assert rejected(pod, index) == want
         assert {code for code, _ in verdicts_of(index.view, body).values()} <= {"Success"}
@@ -66,20 +66,20 @@ def test_a_node_that_an_earlier_state_lets_pass_is_found(
     index, cluster = shadowed(), Cluster()
     for step in history:
         apply(index, cluster, step)
-    pod = asked_pod(body)
+    pod = decoded_pod(body)
     states = [rejected(pod, index)]
     changes: list[PodChange] = []
     for number, (turn, changed) in enumerate(later):
         there = [each for (kind, _), each in cluster.objects.items() if kind == "pods"]
         key = f"later-{number}"
         if turn < len(there):  # deletes one of those that were there
-            gone = asked_pod(there[turn])
-            index.delete(gone)
+            deleted = decoded_pod(there[turn])
+            index.delete(deleted)
             cluster.objects.pop(next(each for each, one in cluster.objects.items() if one is there[turn]))
-            old, new = gone, None
+            old, new = deleted, None
         else:
             named = changed | {"metadata": changed["metadata"] | {"name": key, "uid": key}}
-            old, new = None, asked_pod(named)
+            old, new = None, decoded_pod(named)
             index.upsert(new)
             if new.finished:
                 new = None

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.verbs.prioritize import prioritize_nodes
-from tests.builders import Json, asking, settings
+from tests.builders import Json, extender_args, settings
 from tests.deciding import filter_nodes
 from tests.laws.cases import case, meets_its_case
 from tests.laws.observing import built
@@ -43,19 +43,19 @@ def test_the_one_node_of_a_decisive_answer_is_among_the_best(history: list[Step]
     Nodes without soft taints come first: the plugin's weight is half more than that of a rule.
     """
     index, _ = built(history, WHOLE)
-    asked = asking(body, *sorted(index.view.known))
-    whole = filter_nodes(asked, index.view, WHOLE, seed).passed
-    taints = {name: soft_taints(index, asked.pod, name) for name in whole}
+    requested = extender_args(body, *sorted(index.view.known))
+    whole = filter_nodes(requested, index.view, WHOLE, seed).passed
+    taints = {name: soft_taints(index, requested.pod, name) for name in whole}
     eligible = [name for name in whole if not taints[name]] or list(whole)
     case(len(eligible) > 1)
-    own = prioritize_nodes(asking(body, *eligible), index.view, WHOLE)
-    terms = {name: node_points(index, asked.pod, name) for name in eligible}
+    own = prioritize_nodes(extender_args(body, *eligible), index.view, WHOLE)
+    terms = {name: node_points(index, requested.pod, name) for name in eligible}
     most, worst = max(terms.values()) or 1, max(taints[name] for name in eligible) or 1
     points = {
         name: own.get(name, 0) + 2 * (100 * terms[name] // most) - 3 * (100 * taints[name] // worst)
         for name in eligible
     }
-    (chosen,) = filter_nodes(asked, index.view, EVERY_POD, seed).passed
+    (chosen,) = filter_nodes(requested, index.view, EVERY_POD, seed).passed
     assert chosen in eligible
     assert points[chosen] == max(points.values())
 
@@ -66,5 +66,5 @@ def test_where_a_decisive_answer_leaves_a_choice_there_is_nothing_to_score(
 ) -> None:
     """So the scheduler need not ask: the configuration that we ship has no prioritizeVerb."""
     index, _ = built(history, DECISIVE)
-    chosen = filter_nodes(asking(pod, *sorted(index.view.known)), index.view, DECISIVE, seed).passed
-    assert len(chosen) <= 1 or prioritize_nodes(asking(pod, *chosen), index.view, DECISIVE) == {}
+    chosen = filter_nodes(extender_args(pod, *sorted(index.view.known)), index.view, DECISIVE, seed).passed
+    assert len(chosen) <= 1 or prioritize_nodes(extender_args(pod, *chosen), index.view, DECISIVE) == {}

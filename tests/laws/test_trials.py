@@ -42,8 +42,8 @@ def pods_of(drawn: list[tuple[str, str, dict[str, object], bool]]) -> list[Pod]:
     ]
 
 
-def passing(held: ClusterIndex, asking: Pod) -> list[str]:
-    filters = prepare_filters(asking, held.view.compiled(asking.signature), held.view, IndexFrame())
+def passing(held: ClusterIndex, incoming: Pod) -> list[str]:
+    filters = prepare_filters(incoming, held.view.compiled(incoming.signature), held.view, IndexFrame())
     return [held.view.node_names[node] for node in filters.passing(sorted(held.view.known.values()))]
 
 
@@ -52,20 +52,20 @@ def passing(held: ClusterIndex, asking: Pod) -> list[str]:
 def test_pods_taken_count_as_if_they_were_not_there(
     drawn: list[tuple[str, str, dict[str, object], bool]], fields: dict[str, object], app: str, data: st.DataObject
 ) -> None:
-    pods, asking = pods_of(drawn), contender("asking", app=app, **fields)
-    gone = data.draw(st.sets(st.sampled_from(range(len(pods))), min_size=1))
-    back = data.draw(st.sets(st.sampled_from(sorted(gone)), max_size=len(gone) - 1))
+    pods, incoming = pods_of(drawn), contender("asking", app=app, **fields)
+    deleted = data.draw(st.sets(st.sampled_from(range(len(pods))), min_size=1))
+    back = data.draw(st.sets(st.sampled_from(sorted(deleted)), max_size=len(deleted) - 1))
     held = cluster(*NODES, *pods)
-    held.view.compiled(asking.signature)
-    case(gone - back)
+    held.view.compiled(incoming.signature)
+    case(deleted - back)
     with held.view.trial() as trial:
-        for each in gone:
+        for each in deleted:
             trial.take(pods[each])
         for each in back:
             trial.put_back(pods[each])
-        inside = passing(held, asking)
-    left = [each for number, each in enumerate(pods) if number not in gone - back]
-    assert inside == passing(cluster(*NODES, *left), asking)
+        inside = passing(held, incoming)
+    left = [each for number, each in enumerate(pods) if number not in deleted - back]
+    assert inside == passing(cluster(*NODES, *left), incoming)
     assert audit(held) == []
 
 
@@ -76,17 +76,17 @@ def test_pods_made_to_stand_count_as_if_they_stood(
     fields: dict[str, object],
     node: str,
 ) -> None:
-    pods, asking = pods_of(drawn), contender("asking", app="web", **fields)
+    pods, incoming = pods_of(drawn), contender("asking", app="web", **fields)
     held = cluster(*NODES, *pods)
     with held.view.trial() as trial:
         trial.place(contender("coming", app="web", **coming), held.view.known[node])
-        inside = passing(held, asking)
+        inside = passing(held, incoming)
         with trial.suspended():
-            outside = passing(held, asking)
+            outside = passing(held, incoming)
             assert audit(held) == []
-        assert passing(held, asking) == inside
-    assert inside == passing(cluster(*NODES, *pods, contender("coming", on=node, app="web", **coming)), asking)
-    assert passing(held, asking) == outside == passing(cluster(*NODES, *pods), asking)
+        assert passing(held, incoming) == inside
+    assert inside == passing(cluster(*NODES, *pods, contender("coming", on=node, app="web", **coming)), incoming)
+    assert passing(held, incoming) == outside == passing(cluster(*NODES, *pods), incoming)
     assert audit(held) == []
 
 
@@ -131,7 +131,7 @@ def play(held: ClusterIndex, operations: Iterator[Operation], coming: Sequence[P
                     return
 
 
-def state(held: ClusterIndex, asking: Sequence[Pod], groups: Sequence[GroupView]) -> object:
+def state(held: ClusterIndex, incoming: Sequence[Pod], groups: Sequence[GroupView]) -> object:
     """Objects and claims, counts of signatures and groups, and the versions that cached results have."""
     view = held.view
     signatures = {
@@ -143,7 +143,7 @@ def state(held: ClusterIndex, asking: Sequence[Pod], groups: Sequence[GroupView]
         (group.version, group.undetermined, dict(group.counts), {n: set(them) for n, them in group.levels.items()})
         for group in groups
     ]
-    dependencies = [view.dependency_version(view.compiled(pod.signature)) for pod in asking]
+    dependencies = [view.dependency_version(view.compiled(pod.signature)) for pod in incoming]
     versions = view.placement_version, view.nodes_version, view.claims_version
     return list(state_of(held)), signatures, counted, dependencies, versions
 
@@ -162,14 +162,14 @@ def test_after_any_operations_the_index_is_as_before(
     held = cluster(*NODES, *pods_of(drawn), assumed := contender("assumed", app="web"))
     held.assume(assumed, ["n1"], 0.0)
     held.assume(contender("undetermined", app="db"), ["n1", "n3"], 0.0)
-    asking = [contender("asking", app="web", **fields) for fields in questions]
-    groups = [group for pod in asking for group in held.view.compiled(pod.signature).filter_groups()]
+    incoming = [contender("asking", app="web", **fields) for fields in questions]
+    groups = [group for pod in incoming for group in held.view.compiled(pod.signature).filter_groups()]
     coming = [contender(f"c{number}", app="web", **fields) for number, fields in enumerate(arriving)]
-    before = state(held, asking, groups)
+    before = state(held, incoming, groups)
     case({"take", "place"} <= {name for name, _ in operations})
     rest = iter(operations)
     for first in rest:
         with suppress(FailedTrialError):
             play(held, chain([first], rest), coming)
-    assert state(held, asking, groups) == before
+    assert state(held, incoming, groups) == before
     assert audit(held) == []

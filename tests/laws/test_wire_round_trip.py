@@ -21,8 +21,8 @@ from extender.wire.extender_v1 import (
     encode_preemption,
     encode_priorities,
 )
-from extender.wire.objects.kinds import NODES, PODS
-from tests.builders import Json, asking
+from extender.wire.objects.kinds import NODES
+from tests.builders import Json, extender_args, read_pod
 from tests.strategies import nodes, pods
 from tests.wire.scheduler_side import read_filter, read_preemption, read_priorities
 
@@ -47,24 +47,24 @@ def test_scores_are_decoded_as_they_were_meant(scores: dict[str, int]) -> None:
 
 
 @given(st.dictionaries(st.text(max_size=8), st.lists(st.text(max_size=8), min_size=1, max_size=3)), st.integers(0, 9))
-def test_candidates_go_there_and_back(asked: dict[str, list[str]], violations: int) -> None:
-    candidates = [Candidate(node, tuple(map(Victim, uids)), violations) for node, uids in asked.items()]
+def test_candidates_go_there_and_back(requested: dict[str, list[str]], violations: int) -> None:
+    candidates = [Candidate(node, tuple(map(Victim, uids)), violations) for node, uids in requested.items()]
     body = encode_preemption(candidates)
-    assert read_preemption(body, asked) == {node: (uids, violations) for node, uids in asked.items()}
+    assert read_preemption(body, requested) == {node: (uids, violations) for node, uids in requested.items()}
     again = decode_preemption_args(orjson.dumps({"Pod": {}, **orjson.loads(body)}))
     assert again.candidates == candidates
 
 
 @given(pods(), NAMES)
 def test_names_are_read_as_they_were_sent(pod: Json, names: list[str]) -> None:
-    args = asking(pod, *names)
-    assert (args.node_names, args.pod) == (names, PODS.decode_object(orjson.dumps(pod)))
+    args = extender_args(pod, *names)
+    assert (args.node_names, args.pod) == (names, read_pod(pod))
 
 
 @given(pods(), st.lists(st.sampled_from(["n1", "n2", "n3"]).flatmap(nodes), max_size=3, unique_by=str), st.data())
 def test_full_nodes_that_pass_go_back_unchanged(pod: Json, bodies: list[Json], data: st.DataObject) -> None:
     unique = list({body["metadata"]["name"]: body for body in bodies}.values())
-    args = asking(pod, nodes=unique)
+    args = extender_args(pod, nodes=unique)
     assert args.nodes == [NODES.decode_object(orjson.dumps(body)) for body in unique]
     names = [body["metadata"]["name"] for body in unique]
     passed = data.draw(st.permutations(names)) if names else []

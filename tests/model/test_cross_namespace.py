@@ -16,7 +16,7 @@ from extender.verbs.effective_pod import effective_pod
 from extender.wire.objects.kinds import Kind, pods_within
 from tests.builders import REQUIRED, Json, matching, pod, pod_json, term, weighted
 from tests.policies import policy
-from tests.verbs.policed import Asker
+from tests.verbs.policed import FilterScene
 
 LABELLED = term(selector=matching(namespaces="x", namespaceSelector="y"))
 NAMESPACES = {"own": {"team": "a"}, "b": {"team": "b"}, "c": {"team": "b"}}
@@ -78,15 +78,15 @@ def test_what_a_term_reaches_is_not_what_the_scope_asks(fields: Json, now: set[s
 
 def test_a_term_that_a_policy_adds_puts_the_effective_pod_into_the_scope() -> None:
     apart = [term("zone", app="web", namespace_selector={})]
-    asker = Asker(policy("apart", affinity={"podAntiAffinity": {REQUIRED: apart}}))
+    scene = FilterScene(policy("apart", affinity={"podAntiAffinity": {REQUIRED: apart}}))
     plain = pod("asking")
     assert not plain.signature.affinity.cross_namespace
-    assert effective_pod(plain, asker.index.view, asker.settings).signature.affinity.cross_namespace
+    assert effective_pod(plain, scene.index.view, scene.settings).signature.affinity.cross_namespace
 
 
 def test_a_term_that_the_pod_has_already_is_the_pods_own() -> None:
     """The policy names the namespace that the pod's term covers without naming it: they are one term, and the pod's stays."""
     apart = [term("zone", app="web", namespaces=["default"])]
-    asker = Asker(policy("apart", affinity={"podAntiAffinity": {REQUIRED: apart}}))
+    scene = FilterScene(policy("apart", affinity={"podAntiAffinity": {REQUIRED: apart}}))
     carrying = pod("asking", apart=[term("zone", app="web")])
-    assert not effective_pod(carrying, asker.index.view, asker.settings).signature.affinity.cross_namespace
+    assert not effective_pod(carrying, scene.index.view, scene.settings).signature.affinity.cross_namespace

@@ -62,26 +62,26 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str]) -> int:
     """Sample, run, report."""
-    asked = options(arguments)
+    chosen = options(arguments)
     known, every = equivalents(), list(all_mutants())
     for key in known.keys() - {mutant.key for mutant in every}:
         print("no such mutant any more, see equivalent.yaml:", *key, sep="\n    ")  # noqa: T201 (for people)
-    pool = [mutant for mutant in every if mutant.key not in known and asked.only in mutant.path.as_posix()]
-    sample = sorted(pool, key=lambda mutant: mutant.order(asked.seed))[: asked.count]
-    found = covering(asked.jobs)
+    pool = [mutant for mutant in every if mutant.key not in known and chosen.only in mutant.path.as_posix()]
+    sample = sorted(pool, key=lambda mutant: mutant.order(chosen.seed))[: chosen.count]
+    found = covering(chosen.jobs)
     done, every_statement = found.share(modules())
     print(f"{done} of {every_statement} statements of functions are run by a test ({done / every_statement:.1%})")  # noqa: T201
     for library in LIBRARIES:
         import_module(library)
-    outcomes = run(sample, found.tests_of, asked.jobs, asked.limit)
-    return report(tell(outcomes, verbose=asked.verbose), asked.share)
+    outcomes = run(sample, found.tests_of, chosen.jobs, chosen.limit)
+    return report(printed(outcomes, verbose=chosen.verbose), chosen.share)
 
 
-def tell(outcomes: Iterator[Outcome], *, verbose: bool) -> list[Outcome]:
+def printed(outcomes: Iterator[Outcome], *, verbose: bool) -> list[Outcome]:
     """Prints each survivor as soon as it is known."""
-    told = []
+    gathered = []
     for outcome in outcomes:
-        told.append(outcome)
+        gathered.append(outcome)
         mutant = outcome.mutant
         if verbose or not outcome.killed:
             fate = f"killed by {outcome.by}" if outcome.killed else "SURVIVED"
@@ -92,7 +92,7 @@ def tell(outcomes: Iterator[Outcome], *, verbose: bool) -> list[Outcome]:
                 sep="\n",
                 flush=True,
             )
-    return told
+    return gathered
 
 
 def report(outcomes: Sequence[Outcome], wanted: float) -> int:

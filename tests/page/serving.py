@@ -52,7 +52,7 @@ async def played(path: str = PENDING) -> AsyncIterator[Played]:
 class Proxy:
     """A reverse proxy that serves a service below a path, and streams answers.
 
-    ``asked`` are the paths of all requests, in order, without the prefix. ``refusal`` is the status with
+    ``requests`` are the paths of all requests, in order, without the prefix. ``refusal`` is the status with
     which requests to the API are answered; 0 passes them on, and -1 closes the connection. ``streams`` are the requests
     whose answers are streams of events. ``answers`` are given, by path, in place of the service's.
     """
@@ -61,7 +61,7 @@ class Proxy:
     prefix: str
     url: str = ""
     refusal: int = 0
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     answers: dict[str, Value] = field(default_factory=dict)
     streams: list[web.Request] = field(default_factory=list)
 
@@ -70,7 +70,7 @@ class Proxy:
         if not request.path.startswith(f"{self.prefix}/"):
             raise web.HTTPNotFound  # a URL of the page that is not relative
         path = request.rel_url.raw_path.removeprefix(self.prefix)
-        self.asked.append(path)
+        self.requests.append(path)
         if self.refusal and not path.startswith("/ui"):
             if self.refusal < 0 and request.transport is not None:
                 request.transport.abort()

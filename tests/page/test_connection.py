@@ -48,8 +48,8 @@ async def test_a_busy_service_is_not_a_lost_one_and_is_asked_at_least_a_second_l
     await page.browser.open(f"{proxy.url}/ui/#/pending")
     await page.browser.until_text("answering as many questions as it may")
     assert await page.browser.text("#connection") == "Connected"
-    asked = proxy.asked.count("/v1/pending")
-    await until(lambda: proxy.asked.count("/v1/pending") == asked + 3)  # the last but one has its answer
+    requested = proxy.requests.count("/v1/pending")
+    await until(lambda: proxy.requests.count("/v1/pending") == requested + 3)  # the last but one has its answer
     waits = (
         "const times = performance.getEntriesByType('resource').filter((e) => e.name.includes('v1/pending'));"
         "return times.slice(1).map((e, at) => e.startTime - times[at].responseEnd)"
@@ -67,10 +67,10 @@ async def test_a_hidden_tab_asks_for_nothing(page: Page, proxy: Proxy) -> None:
         # A second page in the same browser asks three times meanwhile: the time in which the hidden one would have asked.
         async with behind_prefix(page.url, "/other") as other:
             await page.browser.open(f"{other.url}/ui/#/pending")
-            await until(lambda: other.asked.count("/v1/pending") >= 1)
-            proxy.asked.clear()
-            await until(lambda: other.asked.count("/v1/pending") >= 3)
-            assert proxy.asked == []
+            await until(lambda: other.requests.count("/v1/pending") >= 1)
+            proxy.requests.clear()
+            await until(lambda: other.requests.count("/v1/pending") >= 3)
+            assert proxy.requests == []
     finally:
         await page.browser.close_tab()
-    await until(lambda: "/v1/pending" in proxy.asked)
+    await until(lambda: "/v1/pending" in proxy.requests)

@@ -20,10 +20,10 @@ POD: Final = "document.querySelector('tbody th')?.textContent"  # of the latest 
 
 async def decide(page: Page, name: str) -> None:
     """Asks the service about a pending pod, as the scheduler does once something has changed."""
-    (asked,) = (each for each in page.simulated.pending() if each["metadata"]["name"] == name)
+    (requested,) = (each for each in page.simulated.pending() if each["metadata"]["name"] == name)
     async with (
         ClientSession() as http,
-        http.post(f"{page.url}/filter", json={"Pod": asked, "NodeNames": NODES}) as answer,
+        http.post(f"{page.url}/filter", json={"Pod": requested, "NodeNames": NODES}) as answer,
     ):
         assert answer.status == HTTPStatus.OK
 

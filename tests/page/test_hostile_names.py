@@ -39,7 +39,7 @@ def cluster() -> list[Object]:
         pod(f"{HTML}-{at}", on=where.name, namespace=SCRIPT, labels={"app": HTML, HTML: LINK})
         for at, where in enumerate(nodes)
     ]
-    asking = pod(
+    incoming = pod(
         HTML,
         namespace=SCRIPT,
         labels={"app": HTML},
@@ -48,7 +48,7 @@ def cluster() -> list[Object]:
         spreads=[spread("zone", app=HTML)],
         requests={HTML: "9"},
     )
-    said = structs.replace(asking, rejection=f"{HTML}{SCRIPT}")
+    said = structs.replace(incoming, rejection=f"{HTML}{SCRIPT}")
     others = [pod(name, namespace=LINK, node_selector={"none": "here"}) for name in (*ALLOWED, CLIMB)]
     return [namespace(SCRIPT), namespace(LINK), *nodes, *running, said, *others]
 

@@ -31,6 +31,7 @@ from extender.wire.objects.kinds import (
     STATEFUL_SETS,
     Kind,
 )
+from tests.builders import read_pod
 from tests.deciding import filter_nodes
 
 Case = dict[str, Any]
@@ -75,7 +76,7 @@ def differences(case: Case) -> list[str]:
     """One line for each part of the answer that is not the scheduler's; empty when all are."""
     settings = settings_of(case)
     index = index_of(case, settings)
-    pod = PODS.decode_object(orjson.dumps(case["pod"]))
+    pod = read_pod(case["pod"])
     expected = case.get("expectedIfFixed") or case["expected"]
     names = [node["metadata"]["name"] for node in case["nodes"]]
     nodes = [NODES.decode_object(orjson.dumps(node)) for node in case["nodes"]]
@@ -135,13 +136,13 @@ class _Answers:
         prepared = self.filters[plugin]
         lines = _compare(f"{plugin}.preFilter", (prepared.status.code, prepared.status.reason), expected["preFilter"])
         passing = set(prepared.passing(list(self.names.values())))
-        told = {node: reason for reason, nodes in prepared.rejected(list(self.names.values())) for node in nodes}
+        reported = {node: reason for reason, nodes in prepared.rejected(list(self.names.values())) for node in nodes}
         for name, position in self.names.items():
             if prepared.status.code in (Code.ERROR, Code.UNRESOLVABLE):
                 got: tuple[str, str] = (prepared.status.code, prepared.status.reason)
             else:
                 reason = prepared.reason(position)
-                if told.get(position) is not reason:
+                if reported.get(position) is not reason:
                     lines.append(f"{plugin}.filter[{name}]: rejected() and reason() disagree")
                 got = (reason.code, reason.text) if reason else (Code.SUCCESS, "")
             if (position in passing) != (got[0] == Code.SUCCESS):
@@ -199,15 +200,15 @@ def _inclusion(pod: Pod, nodes: list[Node], expected: Case) -> list[str]:
 def _verb(case: Case, index: ClusterIndex, settings: Settings, pod: Pod, names: list[str], expected: Case) -> list[str]:
     """The filter verb itself, asked with the nodes that the other plugins leave, by name and in full."""
     admitted = _admitted(case)
-    asked = [name for name in names if name in admitted]
+    requested = [name for name in names if name in admitted]
     whole = {node["metadata"]["name"]: node for node in case["nodes"]}
-    raw = [msgspec.Raw(orjson.dumps(whole[name])) for name in asked]
+    raw = [msgspec.Raw(orjson.dumps(whole[name])) for name in requested]
     nodes = [NODES.decode_object(bytes(item)) for item in raw]
     lines = []
-    for args in (ExtenderArgs(pod, asked), ExtenderArgs(pod, nodes=nodes, raw_nodes=raw)):
+    for args in (ExtenderArgs(pod, requested), ExtenderArgs(pod, nodes=nodes, raw_nodes=raw)):
         result = filter_nodes(args, index.view, settings, seed=7)
         if sorted(result.passed) != expected["feasible"]:
             lines.append(f"filter verb: {sorted(result.passed)}, expected {expected['feasible']}")
-        if asked and not result.passed and not result.error and set(result.unresolvable) != set(asked):
-            lines.append(f"filter verb: refusals for {sorted(result.unresolvable)}, asked {asked}")
+        if requested and not result.passed and not result.error and set(result.unresolvable) != set(requested):
+            lines.append(f"filter verb: refusals for {sorted(result.unresolvable)}, asked {requested}")
     return lines

@@ -14,10 +14,10 @@ from extender.settings.limits import ConstraintLimits
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.pod_fields import Bounds
 from extender.verbs.admit.term_product import AdmissionBudget
-from extender.wire.objects.kinds import PODS
 from extender.wire.policies.node_terms import LISTS, canonical, value_at
 from extender.wire.policies.policies_v1 import read_policy
 from extender.wire.policies.policy_validation import validate
+from tests.builders import read_pod
 
 Case = dict[str, Any]
 
@@ -61,6 +61,6 @@ def _injection(case: Case) -> list[str]:
 
 def _admitted(spec: JsonObject, nodes: list[JsonObject]) -> list[str]:
     """The nodes that the node selector and the required node affinity of a pod admit."""
-    pod = PODS.decode_object(orjson.dumps({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec}))
+    pod = read_pod({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec})
     matches = pod.signature.node_affinity.matches
     return [node["name"] for node in nodes if matches(node["name"], node.get("labels") or {})]

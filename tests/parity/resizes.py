@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from extender.features.quotas.charges import charged
 from extender.model.objects import Pod
 from extender.model.resources import CPU, MEMORY, parse_resources
-from extender.wire.objects import kinds
+from tests.builders import read_pod
 
 Case = dict[str, Any]
 
@@ -49,7 +47,7 @@ def differences(case: Case) -> list[str]:
 
 
 def _read(body: Case) -> Pod:
-    found: Pod = kinds.PODS.decode_object(orjson.dumps(body))
+    found: Pod = read_pod(body)
     return found
 
 

@@ -18,7 +18,7 @@ from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
 from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs
-from tests.builders import Json, asking, read_pod
+from tests.builders import Json, extender_args, read_pod
 from tests.contenders import contender_json
 from tests.fakes import FakeClock, FakeWriter, until
 
@@ -92,8 +92,8 @@ def normalized(index: ClusterIndex, incoming: Json, *names: str, hard_weight: in
     return only.normalized()
 
 
-class Asker:
-    """A filter verb over an index, and requests for some nodes that differ in little. ``fields`` are those of each pod."""
+class FilterScene:
+    """A filter verb over an index, and requests for some nodes that differ in little. Each pod has the ``fields``."""
 
     def __init__(self, index: ClusterIndex, settings: Settings, nodes: tuple[str, ...], **fields: Any) -> None:
         self.index = index
@@ -103,13 +103,13 @@ class Asker:
         self._fields = fields
 
     def args(self, name: str = "c", *nodes: str, **fields: Any) -> ExtenderArgs:
-        return asking(contender_json(name, **(self._fields | fields)), *(nodes or self._nodes))
+        return extender_args(contender_json(name, **(self._fields | fields)), *(nodes or self._nodes))
 
-    def ask(self, name: str = "c", *nodes: str, **fields: Any) -> FilterDecision:
+    def filter(self, name: str = "c", *nodes: str, **fields: Any) -> FilterDecision:
         return self.verb.decide(self.args(name, *nodes, **fields), 0)
 
     def passed(self, name: str = "c", *nodes: str, **fields: Any) -> list[str]:
-        return list(self.ask(name, *nodes, **fields).result.passed)
+        return list(self.filter(name, *nodes, **fields).result.passed)
 
     async def requeued(self, args: ExtenderArgs, subscribers: Sized, change: Callable[[], object]) -> list[str]:
         """What is written for a pod that is rejected now, after a change that notifies the subscribers."""

@@ -23,7 +23,7 @@ from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.select_host import find_node_elsewhere
 from tests.builders import preempting, settings, term
 from tests.contenders import cluster, contender, contender_json, stage
-from tests.rules.judging import Asker
+from tests.rules.judging import FilterScene
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ WEB_ON_BOTH: tuple[Object, ...] = (
 )
 
 
-class Nodes(Asker):
+class Nodes(FilterScene):
     """Two nodes and a third one, and a pod that asks for the two."""
 
     def __init__(self, *objects: Object, **sections: Any) -> None:
@@ -129,59 +129,59 @@ class Nodes(Asker):
 
 
 def test_the_rejection_cache_does_not_answer_after_it_has_changed_its_mind(closing: Closing) -> None:
-    asker = Nodes(preemption={"mode": "off"})
+    scene = Nodes(preemption={"mode": "off"})
     closing.close(0, 1)
-    first = asker.ask().result
+    first = scene.filter().result
     assert set(first.unresolvable.values()) == {Reason.CORDONED.text}
-    asker.ask()
-    assert asker.verb.rejections.hits == 1
+    scene.filter()
+    assert scene.verb.rejections.hits == 1
     closing.close(0)
-    assert list(asker.ask().result.passed) == ["n1"]
+    assert list(scene.filter().result.passed) == ["n1"]
     closing.close(0, 1)
-    assert not asker.ask().result.passed
-    assert asker.verb.rejections.hits == 1
+    assert not scene.filter().result.passed
+    assert scene.verb.rejections.hits == 1
 
 
 def test_a_rejection_is_not_given_again_to_a_pod_that_the_rule_tells_apart_from_others_of_its_signature(
     closing: Closing,
 ) -> None:
-    asker = Nodes(preemption={"mode": "off"})
+    scene = Nodes(preemption={"mode": "off"})
     closing.from_priority = 100
     closing.close(0, 1)
-    high, low = asker.args(), asker.args(priority=1)
+    high, low = scene.args(), scene.args(priority=1)
     assert high.pod.signature is low.pod.signature
-    assert not asker.verb.decide(high, 0).result.passed
-    assert list(asker.verb.decide(low, 0).result.passed) == ["n0", "n1"]
-    assert asker.verb.rejections.hits == 0
+    assert not scene.verb.decide(high, 0).result.passed
+    assert list(scene.verb.decide(low, 0).result.passed) == ["n0", "n1"]
+    assert scene.verb.rejections.hits == 0
 
 
 async def test_a_pod_that_it_rejected_is_requeued_once_it_has_changed_its_mind(closing: Closing) -> None:
-    asker = Nodes(contender("c", **PLAIN), preemption={"mode": "off"})
+    scene = Nodes(contender("c", **PLAIN), preemption={"mode": "off"})
     closing.close(0, 1, 2)
     # n2 would take the pod then.
-    (effect,) = await asker.requeued(asker.args(), closing.subscribers, lambda: closing.close(0, 1))
+    (effect,) = await scene.requeued(scene.args(), closing.subscribers, lambda: closing.close(0, 1))
     assert effect.startswith("annotate c ")
     assert not closing.subscribers
 
 
 def test_a_rejection_by_another_rule_is_decided_again_once_it_becomes_active(closing: Closing) -> None:
     """The version counts while the rule is inactive, too: here only the text of one node changes."""
-    asker = Nodes(*WEB_ON_BOTH, preemption={"mode": "off"})
-    asker.ask(**LONELY)
+    scene = Nodes(*WEB_ON_BOTH, preemption={"mode": "off"})
+    scene.filter(**LONELY)
     closing.close(0)
-    texts = asker.ask(**LONELY).result.unresolvable
-    assert (asker.verb.rejections.hits, set(texts)) == (0, {"n0", "n1"})
+    texts = scene.filter(**LONELY).result.unresolvable
+    assert (scene.verb.rejections.hits, set(texts)) == (0, {"n0", "n1"})
 
 
 def test_nodes_where_preemption_did_not_help_are_tried_again_after_it_has_changed_its_mind(closing: Closing) -> None:
-    asker = Nodes(*WEB_ON_BOTH, contender("w2", on="n2", app="web", priority=1))
+    scene = Nodes(*WEB_ON_BOTH, contender("w2", on="n2", app="web", priority=1))
     closing.close(0, 1)
-    args = asker.args(**LONELY)
-    assert asker.verb.decide(args, 0).plan is None
-    assert asker.verb.unhelpful.without(args.pod, [0, 1], asker.index.view) == []
+    args = scene.args(**LONELY)
+    assert scene.verb.decide(args, 0).plan is None
+    assert scene.verb.unhelpful.without(args.pod, [0, 1], scene.index.view) == []
     closing.close(0)
-    assert asker.verb.unhelpful.without(args.pod, [0, 1], asker.index.view) == [0, 1]
-    plan = asker.verb.decide(args, 0).plan
+    assert scene.verb.unhelpful.without(args.pod, [0, 1], scene.index.view) == [0, 1]
+    plan = scene.verb.decide(args, 0).plan
     assert plan is not None
     assert plan.node == "n1"
 
@@ -189,34 +189,34 @@ def test_nodes_where_preemption_did_not_help_are_tried_again_after_it_has_change
 @pytest.mark.parametrize("fields", [PLAIN, LONELY], ids=["without constraints", "with constraints"])
 def test_an_offered_node_that_it_closes_is_not_taken(closing: Closing, fields: dict[str, Any]) -> None:
     """A third node takes the pod as it is, so the one that helps goes back to the scheduler."""
-    asker = Nodes(*WEB_ON_BOTH)
+    scene = Nodes(*WEB_ON_BOTH)
     closing.close(0)
-    assert [each.node for each in asker.offered(**fields).candidates] == ["n1"]
+    assert [each.node for each in scene.offered(**fields).candidates] == ["n1"]
     closing.close(1)
-    assert [each.node for each in asker.offered(**fields).candidates] == ["n0"]
+    assert [each.node for each in scene.offered(**fields).candidates] == ["n0"]
 
 
 def test_a_pod_is_not_nominated_to_a_node_that_it_closes(closing: Closing) -> None:
-    asker = Nodes()
-    pod = asker.args().pod
+    scene = Nodes()
+    pod = scene.args().pod
     closing.close(0, 1)
-    assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == ("n2", True)
-    version = dependency_version(pod, asker.index.view)
-    assert is_unchanged(pod, version, asker.index.view)
+    assert find_node_elsewhere(pod, scene.index.view, scene.settings, 0) == ("n2", True)
+    version = dependency_version(pod, scene.index.view)
+    assert is_unchanged(pod, version, scene.index.view)
     closing.close(0, 1, 2)
-    assert not is_unchanged(pod, version, asker.index.view)
-    assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == ("", False)
+    assert not is_unchanged(pod, version, scene.index.view)
+    assert find_node_elsewhere(pod, scene.index.view, scene.settings, 0) == ("", False)
 
 
 def test_its_scores_are_added_and_choose_the_node(closing: Closing) -> None:
-    asker = Nodes(placement="decisive", answers={"scoreScale": "inTree", "shortlist": 50})
-    assert prioritize_nodes(asker.args("c", "n0", "n1", "n2"), asker.index.view, asker.settings) == {}
+    scene = Nodes(placement="decisive", answers={"scoreScale": "inTree", "shortlist": 50})
+    assert prioritize_nodes(scene.args("c", "n0", "n1", "n2"), scene.index.view, scene.settings) == {}
     closing.scores = True
-    scores = prioritize_nodes(asker.args("c", "n0", "n1", "n2"), asker.index.view, asker.settings)
+    scores = prioritize_nodes(scene.args("c", "n0", "n1", "n2"), scene.index.view, scene.settings)
     assert scores == {"n0": 0, "n1": catalog.PLUGIN_WEIGHT, "n2": 2 * catalog.PLUGIN_WEIGHT}
-    assert list(asker.ask("c", "n0", "n1", "n2").result.passed) == ["n2"]
+    assert list(scene.filter("c", "n0", "n1", "n2").result.passed) == ["n2"]
     closing.close(2)
-    assert list(asker.ask("c", "n0", "n1", "n2").result.passed) == ["n1"]
+    assert list(scene.filter("c", "n0", "n1", "n2").result.passed) == ["n1"]
 
 
 def test_a_plugin_is_replaced_by_the_rule_that_claims_it(closing: Closing) -> None:

@@ -18,7 +18,18 @@ from extender.rules.frames import ChangedNodeFrame
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective_pod
 from extender.verbs.filter import FilterVerb
-from tests.builders import Json, asking, index_of, node_json, pod_json, read_node, read_pod, settings, spread, taint
+from tests.builders import (
+    Json,
+    extender_args,
+    index_of,
+    node_json,
+    pod_json,
+    read_node,
+    read_pod,
+    settings,
+    spread,
+    taint,
+)
 from tests.explaining import explained
 from tests.index.counting import Calls
 from tests.policies import policy
@@ -59,7 +70,9 @@ class Zones:
         self.index.upsert(read_pod(body))
 
     def passed(self, body: Json = WEB, *, nodes: list[Json] | None = None) -> list[str]:
-        args = asking(body, *sorted(self.index.view.known)) if nodes is None else asking(body, nodes=nodes)
+        args = (
+            extender_args(body, *sorted(self.index.view.known)) if nodes is None else extender_args(body, nodes=nodes)
+        )
         return sorted(self.verb.decide(args, 0).result.passed)
 
     def texts(self, body: Json = WEB) -> str:
@@ -193,15 +206,15 @@ def test_min_domains_waits_for_a_domain_without_nodes_but_not_for_an_excluded_on
     assert zones.passed() == ["na", "nb", "nc"]
 
 
-ASKS_THREE = spread("zone", min_domains=3, app="web")
+THREE_DOMAINS = spread("zone", min_domains=3, app="web")
 
 
 @pytest.mark.parametrize(
     ("body", "least"),
     [
-        (pod_json(app="web", spreads=[ASKS_THREE | {"nodeTaintsPolicy": "Honor"}]), None),
-        (pod_json(app="web", spreads=[ASKS_THREE], node_selector={"pool": "large"}), None),
-        (pod_json(app="web", spreads=[ASKS_THREE, spread("pool", 9, app="web")]), None),
+        (pod_json(app="web", spreads=[THREE_DOMAINS | {"nodeTaintsPolicy": "Honor"}]), None),
+        (pod_json(app="web", spreads=[THREE_DOMAINS], node_selector={"pool": "large"}), None),
+        (pod_json(app="web", spreads=[THREE_DOMAINS, spread("pool", 9, app="web")]), None),
         (pod_json(app="web", spreads=[spread("zone", taints_policy="Honor", app="web")]), 3),
         (pod_json(app="web", spreads=[spread("zone", taints_policy="Honor", app="web")]), "Declared"),
     ],
@@ -224,7 +237,7 @@ def test_an_excluded_zone_that_the_pod_cannot_use_does_not_replace_one_that_it_w
     zones.node("d")
     own = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a", "b", "c"]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [own]}}}
-    body = pod_json(app="web", spreads=[ASKS_THREE])
+    body = pod_json(app="web", spreads=[THREE_DOMAINS])
     body["spec"]["affinity"] = affinity
     for excluded, passed in (("d", []), ("e", ["nd"]), ("c", ["na", "nb", "nd"])):
         zones.index.upsert(TopologyDomains("zones", ZONE, (), (ExcludedDomain(excluded),)))
@@ -237,7 +250,7 @@ def test_a_node_that_would_leave_an_excluded_zone_empty_does_not_make_min_domain
     zones.index.upsert(TopologyDomains("zones", ZONE, (), (ExcludedDomain("c"),)))
     zones.domains.step(NOON)
     view = zones.index.view
-    pod = effective_pod(read_pod(pod_json(app="web", spreads=[ASKS_THREE])), view, ENABLED)
+    pod = effective_pod(read_pod(pod_json(app="web", spreads=[THREE_DOMAINS])), view, ENABLED)
     moved = read_node(node_json("nc", zone="b"))
     frame = ChangedNodeFrame(view.known["nc"], moved, view)
     assert catalog.prepare_beside_fit(pod, view.compiled(pod.signature), view, frame).reason(0) is None

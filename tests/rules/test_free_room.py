@@ -16,15 +16,15 @@ from extender.rules.catalog import counts_of_rules
 from extender.rules.frames import IndexFrame
 from extender.settings.rules import Rules
 from extender.verbs.preempt import decide_preemption
-from tests.builders import asking, node, node_json, preempting, read_pod, resizing, settings
+from tests.builders import extender_args, node, node_json, preempting, read_pod, resizing, settings
 from tests.contenders import CPU, contender, contender_json, stage
 from tests.index.counting import Calls
-from tests.rules.judging import Asker
+from tests.rules.judging import FilterScene
 
 HALF = CPU // 2
 
 
-class Scene(Asker):
+class Scene(FilterScene):
     """Two empty nodes, of which n1 has room for one pod of half a node less; every pod requests half a node."""
 
     def __init__(self, *objects: Object, schedulers: str = "many", **sections: Any) -> None:
@@ -55,7 +55,7 @@ def test_two_schedulers_do_not_get_the_same_room() -> None:
         answers.append(scene.passed(name))
         scene.assume(name, *answers[-1])
     assert sorted(answers) == [["n0"], ["n0"], ["n1"]]
-    assert scene.ask("d").result.unresolvable == dict.fromkeys(("n0", "n1"), Reason.NO_ROOM.text)
+    assert scene.filter("d").result.unresolvable == dict.fromkeys(("n0", "n1"), Reason.NO_ROOM.text)
     assert audit(scene.index) == []
 
 
@@ -91,7 +91,7 @@ def test_what_an_assumed_pod_has_taken_counts(fields: dict[str, Any], reason: Re
 def test_a_pod_with_too_many_host_ports_is_rejected_in_both_modes(mode: str) -> None:
     """Not all of its ports are known then, and schedulers check those of bound pods alone."""
     scene = Scene(mode=mode)
-    found = scene.ask("c", host_ports=range(1000, 1201)).result
+    found = scene.filter("c", host_ports=range(1000, 1201)).result
     assert set(found.unresolvable.values()) == {"spec.containers: 201 host ports, limits.hostPorts is 200"}
     assert scene.passed("c", host_ports=range(1000, 1200)) == ["n0"]
 
@@ -153,7 +153,7 @@ def test_nodes_of_a_request_have_the_room_that_they_came_with() -> None:
     scene = Scene()
     sizes = {"cpu": f"{HALF}m", "pods": "10"}, {"cpu": f"{HALF - 1}m", "pods": "10"}
     nodes = [node_json(f"new-{number}", allocatable=size) for number, size in enumerate(sizes)]
-    args = asking(contender_json("a", cpu=HALF), nodes=nodes)
+    args = extender_args(contender_json("a", cpu=HALF), nodes=nodes)
     assert list(scene.verb.decide(args, 0).result.passed) == ["new-0"]
 
 
@@ -220,9 +220,9 @@ def test_a_rejection_stays_valid_while_room_is_only_taken() -> None:
     """Many rejected pods are requested again after every binding."""
     scene = Scene(stage("n2"))
     scene.assume("a", "n1")
-    first = scene.ask("c", "n1")
+    first = scene.filter("c", "n1")
     scene.assume("b", "n2")
-    again = scene.ask("c", "n1")
+    again = scene.filter("c", "n1")
     assert (scene.verb.rejections.hits, again.result.reasons) == (1, first.result.reasons)
 
 
@@ -255,12 +255,12 @@ async def test_a_rejected_pod_is_requeued_when_an_assumed_pod_gives_its_room_bac
 def test_room_is_made_by_preemption_only_where_no_other_node_has_it() -> None:
     low = contender("low", cpu=HALF, on="n1")
     scene = Scene(low, contender("full", cpu=CPU, priority=9, on="n0"))
-    plan = scene.ask("c", "n1", priority=5).plan
+    plan = scene.filter("c", "n1", priority=5).plan
     assert plan is not None
     assert (plan.node, [victim.name for victim in plan.victims]) == ("n1", ["low"])
     scene = Scene(low)
-    assert scene.ask("c", "n1", "n0", priority=5).plan is None
-    assert scene.ask("c", "n1", priority=5).plan is None, "n0 is outside of the sample and has room"
+    assert scene.filter("c", "n1", "n0", priority=5).plan is None
+    assert scene.filter("c", "n1", priority=5).plan is None, "n0 is outside of the sample and has room"
 
 
 def test_a_preemption_is_no_help_where_a_pod_in_doubt_keeps_the_room() -> None:

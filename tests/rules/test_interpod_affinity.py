@@ -16,7 +16,7 @@ from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import InterPodAffinity
 from tests.builders import Json, index_of, matching, namespace, node, pod, pod_json, read_pod, settings, term, weighted
 from tests.explaining import finished
-from tests.index.counting import Gone, Step, apply
+from tests.index.counting import Deleted, Step, apply
 from tests.rules.judging import against_all, normalized, parts, passing, raw, rejections
 
 NODES: list[Object] = [node("n1", zone="z1"), node("n2", zone="z1"), node("n3", zone="z2"), node("bare")]
@@ -97,7 +97,7 @@ PASSING: dict[str, tuple[list[Any], Json, str, Reason | None, Reason | None]] = 
     "affinity: a pod that matches both": ([*ONE_TERM_EACH, OF_BOTH], TWO_TERMS, "n1 n2", Reason.AFFINITY, None),
     "the first pod of its group": ([], FIRST, "n1 n2 n3", Reason.AFFINITY, None),
     "the second pod of its group": ([WEB_N3], FIRST, "n3", Reason.AFFINITY, None),
-    "the first one again": ([WEB_N3, Gone(WEB_N3)], FIRST, "n1 n2 n3", Reason.AFFINITY, None),
+    "the first one again": ([WEB_N3, Deleted(WEB_N3)], FIRST, "n1 n2 n3", Reason.AFFINITY, None),
     "anti-affinity: a node without the key passes": (
         [WEB_N1, ON_BARE], {"apart": [WEB]}, "bare n3", Reason.ANTI_AFFINITY, None,
     ),
@@ -111,7 +111,7 @@ PASSING: dict[str, tuple[list[Any], Json, str, Reason | None, Reason | None]] = 
     "anti-affinity: one domain is free": (HERE, {"apart": [HOST_WEB]}, "bare", Reason.ANTI_AFFINITY, None),
     "anti-affinity: one node has no key": (HERE, {"apart": [WEB]}, "bare", Reason.ANTI_AFFINITY, None),
     "anti-affinity: that node is deleted": (
-        [*HERE, Gone(node("bare"))], {"apart": [WEB]}, "", Reason.ANTI_AFFINITY, Reason.ANTI_AFFINITY,
+        [*HERE, Deleted(node("bare"))], {"apart": [WEB]}, "", Reason.ANTI_AFFINITY, Reason.ANTI_AFFINITY,
     ),
     "an earlier clause has reasons of its own": (
         [*HERE, ON_BARE, pod("db", on="n1", app="db")], MIXED, "", Reason.ANTI_AFFINITY, None,

@@ -21,7 +21,7 @@ from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from tests.builders import (
     Json,
-    asking,
+    extender_args,
     index_of,
     matching,
     namespace,
@@ -59,16 +59,16 @@ class Metered:
         self.meter = self.verb.meter
         self.timed: list[tuple[str, str]] = []
         seconds = count()
-        self.meter.start(lambda: float(next(seconds)), self._tell)
+        self.meter.start(lambda: float(next(seconds)), self._report)
 
-    def _tell(self, rule: str, point: str, spent: float) -> None:
+    def _report(self, rule: str, point: str, spent: float) -> None:
         assert spent > 0
         self.timed.append((rule, point))
 
-    def ask(self, incoming: Json, *names: str, sampled: bool = False) -> FilterDecision:
+    def filter(self, incoming: Json, *names: str, sampled: bool = False) -> FilterDecision:
         if sampled:
             self.meter.left = 1
-        return self.verb.decide(asking(incoming, *(names or NAMES)), 0)
+        return self.verb.decide(extender_args(incoming, *(names or NAMES)), 0)
 
 
 class TestEvaluations:
@@ -88,20 +88,20 @@ class TestEvaluations:
     ) -> None:
         """KEP-3022, "Are there any missing metrics": which plugin affected a pod's scheduling."""
         metered = Metered(web_on("n1"))
-        metered.ask(incoming)
-        metered.ask(incoming)
+        metered.filter(incoming)
+        metered.filter(incoming)
         assert metered.meter.totals() == expected
 
     def test_a_rejection_from_the_cache_evaluates_none(self) -> None:
         metered = Metered(web_on("n1"))
         for _ in range(3):
-            assert not metered.ask(APART, "n1").result.passed
+            assert not metered.filter(APART, "n1").result.passed
         assert metered.verb.rejections.hits == 2
         assert metered.meter.totals() == {("InterPodAffinity", "Filter", "filter"): 1}
 
     def test_prioritize_counts_its_scores(self) -> None:
         index, meter = web_on("n1"), RuleMeter()
-        assert prioritize_nodes(asking(NEAR_IF_POSSIBLE, *NAMES), index.view, WHOLE, meter)
+        assert prioritize_nodes(extender_args(NEAR_IF_POSSIBLE, *NAMES), index.view, WHOLE, meter)
         assert meter.totals() == {("InterPodAffinity", "Score", "prioritize"): 1}
 
     def test_preemption_counts_in_both_verbs_that_plan_one(self) -> None:
@@ -111,7 +111,7 @@ class TestEvaluations:
         assert decide_preemption(preempting(incoming, {"n1": []}), held.view, EXECUTE, 0, meter).plan is not None
         assert meter.totals() == {("InterPodAffinity", "PostFilter", "preempt"): 1}
         metered = Metered(held, EXECUTE)
-        assert metered.ask(incoming, "n1").plan is not None
+        assert metered.filter(incoming, "n1").plan is not None
         assert metered.meter.totals()["InterPodAffinity", "PostFilter", "filter"] == 1
 
 
@@ -121,23 +121,25 @@ class TestFields:
     def test_min_domains_is_told_apart(self) -> None:
         """KEP-3022, "How can an operator determine if the feature is in use by workloads?"."""
         metered = Metered(web_on("n1"))
-        metered.ask(pod_json(app="web", spreads=[spread("zone", app="web"), spread("host", min_domains=1, app="web")]))
+        metered.filter(
+            pod_json(app="web", spreads=[spread("zone", app="web"), spread("host", min_domains=1, app="web")])
+        )
         assert metered.meter.fields == {"minDomains": 0, "namespaceSelector": 0}
-        metered.ask(SPREAD)
+        metered.filter(SPREAD)
         assert metered.meter.fields == {"minDomains": 1, "namespaceSelector": 0}
 
     def test_namespace_selectors_are_told_apart(self) -> None:
         """KEP-2249, "How can an operator determine if the feature is in use by workloads?"."""
         everywhere = [term(key, namespace_selector={}, app="web") for key in ("zone", "host")]
         metered = Metered(web_on("n1"))
-        metered.ask(pod_json(apart=[*everywhere, WEB]))
+        metered.filter(pod_json(apart=[*everywhere, WEB]))
         assert metered.meter.fields == {"minDomains": 0, "namespaceSelector": 2}
 
     def test_what_only_scores_is_not_decided_by_filter(self) -> None:
         wish = {"weight": 1, "podAffinityTerm": term("zone", namespace_selector={}, app="web")}
         metered = Metered(web_on("n1"))
         soft = spread("zone", hard=False, min_domains=3, app="web")
-        metered.ask(pod_json(app="web", prefers=[wish], avoids=[wish], spreads=[soft]))
+        metered.filter(pod_json(app="web", prefers=[wish], avoids=[wish], spreads=[soft]))
         assert metered.meter.fields == {"minDomains": 0, "namespaceSelector": 0}
 
     def test_an_ignored_field_is_not_in_use(self) -> None:
@@ -146,8 +148,8 @@ class TestFields:
         )
         index = index_of(*NODES, pod("web", on="n1", app="web"), rules=off.rules)
         metered = Metered(index, off)
-        metered.ask(SPREAD)
-        metered.ask(pod_json(apart=[term("zone", namespace_selector=matching(team="a"), app="web")]))
+        metered.filter(SPREAD)
+        metered.filter(pod_json(apart=[term("zone", namespace_selector=matching(team="a"), app="web")]))
         assert metered.meter.fields == {"minDomains": 0, "namespaceSelector": 0}
 
 
@@ -158,7 +160,7 @@ class TestTimes:
         """KEP-3022, "What are the reasonable SLOs": ``plugin_execution_duration_seconds{plugin="PodTopologySpread"}``."""
         metered = Metered(web_on("n1"))
         for _ in range(FIRST + SAMPLE):
-            metered.ask(SPREAD)
+            metered.filter(SPREAD)
         assert metered.timed == [("PodTopologySpread", "Filter")] * 2
 
     @pytest.mark.parametrize(
@@ -181,20 +183,20 @@ class TestTimes:
     )  # fmt: skip
     def test_each_rule_has_its_own_time(self, incoming: Json, expected: Sequence[tuple[str, str]]) -> None:
         metered = Metered(web_on("n1"))
-        metered.ask(incoming, sampled=True)
+        metered.filter(incoming, sampled=True)
         assert metered.timed == list(expected)
 
     def test_prioritize_and_preemption_are_timed_by_their_extension_points(self) -> None:
         metered = Metered(web_on("n1"))
         metered.meter.left = 1
-        prioritize_nodes(asking(NEAR_IF_POSSIBLE, *NAMES), metered.verb._view, WHOLE, metered.meter)
+        prioritize_nodes(extender_args(NEAR_IF_POSSIBLE, *NAMES), metered.verb._view, WHOLE, metered.meter)
         assert metered.timed == [("InterPodAffinity", "Score")]
         incoming = contender_json("web", app="web", priority=9)
         held = cluster(
             stage(zone="z1"), contender("keeper", on="n1", apart=[WEB]), contender("web", app="web", priority=9)
         )
         metered = Metered(held, EXECUTE)
-        metered.ask(incoming, "n1", sampled=True)
+        metered.filter(incoming, "n1", sampled=True)
         assert metered.timed == [("InterPodAffinity", "Filter"), ("InterPodAffinity", "PostFilter")]
         metered.timed.clear()
         metered.meter.left = 1
@@ -208,7 +210,7 @@ class TestTimes:
     def test_a_timed_decision_is_the_same_as_any_other(self, incoming: Json, placement: str) -> None:
         for on in ((), ("n1",), NAMES):
             metered = Metered(web_on(*on), settings(placement=placement))
-            plain, timed = metered.ask(incoming), metered.ask(incoming, sampled=True)
+            plain, timed = metered.filter(incoming), metered.filter(incoming, sampled=True)
             assert (plain.result.passed, plain.result.reasons) == (timed.result.passed, timed.result.reasons)
 
     def test_a_rule_inside_of_another_stops_it(self) -> None:
@@ -221,5 +223,5 @@ class TestTimes:
     def test_without_a_clock_nothing_is_timed(self) -> None:
         verb = FilterVerb(web_on("n1").view, DECISIVE)
         for _ in range(3 * SAMPLE):
-            assert verb.decide(asking(APART, *NAMES), 0).result.passed
+            assert verb.decide(extender_args(APART, *NAMES), 0).result.passed
         assert verb.meter.watch is None

@@ -16,16 +16,16 @@ from extender.rules.frames import IndexFrame
 from extender.rules.free_resources import NodeTrial
 from tests.builders import read_pod, taint
 from tests.contenders import CPU, cluster, contender, contender_json, stage
-from tests.index.counting import Assume, Gone, apply
+from tests.index.counting import Assume, Deleted, apply
 
 GPU = taint("gpu", "yes")
 EVERY_TAINT = {"operator": "Exists"}
 TOLERATES_GPU = {"key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
 
 
-def parts(asking: Pod, held: ClusterIndex, number: int) -> Rejection | None:
+def parts(incoming: Pod, held: ClusterIndex, number: int) -> Rejection | None:
     """The rejection of a node; every way to ask the filter agrees with it."""
-    found = NODE_FIT.prepare_filter(asking, held.view.compiled(asking.signature), held.view, IndexFrame())
+    found = NODE_FIT.prepare_filter(incoming, held.view.compiled(incoming.signature), held.view, IndexFrame())
     rejection = found.verdict(number)
     reason = None if rejection is None else rejection.reason
     assert found.reason(number) is reason
@@ -82,7 +82,7 @@ NODES: dict[str, tuple[Pod, list[Any], Rejection | Reason | None]] = {
     "a host port in use": (
         contender("a", host_ports=[8080]), [stage(), WEB], short(1, 0, "port 8080/TCP", reason=Reason.HOST_PORTS),
     ),
-    "a host port of a deleted pod": (contender("a", host_ports=[8080]), [stage(), WEB, Gone(WEB)], None),
+    "a host port of a deleted pod": (contender("a", host_ports=[8080]), [stage(), WEB, Deleted(WEB)], None),
     **{
         f"host port {port}": (contender("a", host_ports=[port]), [stage(), DNS], reason)
         for port, reason in (
@@ -102,8 +102,8 @@ def test_a_node_is_judged_by_cordon_taints_affinity_room_and_host_ports(
     assert (rejection and rejection.reason if isinstance(expected, Reason) else rejection) == expected
 
 
-def trial(asking: Pod, held: ClusterIndex, *beside: Pod) -> NodeTrial:
-    found = NODE_FIT.on_node(asking, held.view, held.view.known["n1"], beside)
+def trial(incoming: Pod, held: ClusterIndex, *beside: Pod) -> NodeTrial:
+    found = NODE_FIT.on_node(incoming, held.view, held.view.known["n1"], beside)
     assert found is not None
     return found
 

@@ -13,17 +13,17 @@ from extender.rules import catalog
 from extender.rules.frames import IndexFrame
 from extender.verbs.preempt import decide_preemption
 from extender.verbs.select_host import find_node_elsewhere
-from tests.builders import Json, asking, node_json, preempting, settings, term
+from tests.builders import Json, extender_args, node_json, preempting, settings, term
 from tests.contenders import CPU, cluster, contender, contender_json, stage
 from tests.index.counting import Assume, apply
-from tests.rules.judging import Asker
+from tests.rules.judging import FilterScene
 
 GROUP = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "job-1")
 HALF = CPU // 2
 BOTH_MODES = pytest.mark.parametrize("mode", ["offload", "augment"])
 
 
-class Scene(Asker):
+class Scene(FilterScene):
     """Two empty nodes; "a" and "b", half a node each, have slots on n0."""
 
     def __init__(self, *objects: Object, slots: str = "a@n0 b@n0", **sections: Any) -> None:
@@ -91,7 +91,7 @@ def test_another_pod_does_not_take_reserved_room(
     for name, fields, nodes in requests:
         assert scene.passed(name, **fields) == nodes.split()
         for node in {"n0", "n1"}.difference(nodes.split()):
-            assert scene.ask(name, node, **fields).result.unresolvable == {node: Reason.RESERVED.text}
+            assert scene.filter(name, node, **fields).result.unresolvable == {node: Reason.RESERVED.text}
 
 
 def test_decisive_placement_answers_one_node_for_a_pod_with_a_slot_and_by_its_own_score() -> None:
@@ -178,7 +178,7 @@ def test_a_sibling_on_its_way_is_not_given_room_that_is_reserved_for_others() ->
 def test_whole_nodes_in_the_request_are_judged_by_what_is_reserved_there() -> None:
     scene = Scene()
     bodies = [node_json(name, allocatable={"cpu": f"{CPU}m", "pods": "9"}) for name in ("n0", "new")]
-    found = scene.verb.decide(asking(contender_json("c", cpu=HALF), nodes=bodies), 0).result
+    found = scene.verb.decide(extender_args(contender_json("c", cpu=HALF), nodes=bodies), 0).result
     assert list(found.passed) == ["new"]
 
 
@@ -204,7 +204,7 @@ def test_a_rejection_names_the_resource_what_is_left_of_it_and_the_pods_with_slo
 def test_a_cached_rejection_ends_when_room_on_a_node_with_slots_changes() -> None:
     scene = Scene(contender("x", cpu=HALF, on="n1"), contender("y", cpu=HALF, on="n1"))
     apart = {"apart": [term("host", app="none")], "app": "web"}
-    texts = [scene.ask("c", "n0", **apart).result for _ in range(2)]
+    texts = [scene.filter("c", "n0", **apart).result for _ in range(2)]
     assert all(not each.passed for each in texts)
     assert scene.verb.rejections.hits == 1
     scene.index.delete(contender("a"))
@@ -267,7 +267,7 @@ def test_a_preemption_makes_room_beside_the_slots(
     """n0 has room for the slots, for nominated pods, and for a pod of low priority, which has to be removed."""
     scene = Scene(LOW, HIGH, *more, preemption={"mode": "execute"})
     scene.index.upsert(stage("n0", cpu=cpu))
-    plan = scene.ask("c", "n0", priority=100, **fields).plan
+    plan = scene.filter("c", "n0", priority=100, **fields).plan
     assert (plan and (plan.node, [pod.name for pod in plan.victims])) == (victims and ("n0", victims))
 
 

@@ -17,7 +17,7 @@ from extender.rules.topology_spread import TopologySpread
 from extender.settings.rules import Rules
 from tests.builders import (
     Json,
-    asking,
+    extender_args,
     index_of,
     matching,
     node,
@@ -51,7 +51,9 @@ def test_zones_that_only_nodes_of_the_request_are_in_are_domains_of_their_own() 
     index = index_of(*zones(1, 1))
     brought = [node_json(f"new-{number}", zone=f"other-{number}") for number in range(3)]
     incoming = pod_json(app="web", spreads=[spread("zone", app="web")])
-    result = filter_nodes(asking(incoming, nodes=[*brought, node_json("n1", zone="z1")]), index.view, settings(), 0)
+    result = filter_nodes(
+        extender_args(incoming, nodes=[*brought, node_json("n1", zone="z1")]), index.view, settings(), 0
+    )
     assert sorted(result.passed) == ["new-0", "new-1", "new-2"]
 
 

@@ -20,13 +20,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--only", nargs="+", choices=[name_of(path) for path in SCENARIOS], metavar="SCENARIO", help="only these"
     )
-    asked = parser.parse_args(arguments)
+    chosen = parser.parse_args(arguments)
     runs: list[Run] = []
     for path in SCENARIOS:
         for seed in range(
-            asked.first, asked.first + asked.seeds if name_of(path) in (asked.only or [name_of(path)]) else 0
+            chosen.first, chosen.first + chosen.seeds if name_of(path) in (chosen.only or [name_of(path)]) else 0
         ):
-            runs.append(play(path, seed, short=asked.short))
+            runs.append(play(path, seed, short=chosen.short))
             sys.stderr.write(f"{'  '.join(runs[-1].cells())}\n")
     sys.stdout.write("".join(f"{line}\n" for line in table(runs)))
     return 1 if any(run.problems for run in runs) else 0

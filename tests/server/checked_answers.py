@@ -84,12 +84,12 @@ def check_filter(body: bytes, answer: Any) -> None:
     assert answer.keys() == NOTHING.keys()
     assert isinstance(answer["Error"], str)
     if args.nodes is None:
-        asked, passed = args.node_names or [], answer["NodeNames"]
+        requested, passed = args.node_names or [], answer["NodeNames"]
         assert answer["Nodes"] is None
     else:
-        asked, passed = [node.name for node in args.nodes], names_of(answer)
+        requested, passed = [node.name for node in args.nodes], names_of(answer)
     assert isinstance(passed, list)
-    assert {*passed, *answer["FailedNodes"], *answer["FailedAndUnresolvableNodes"]} <= set(asked)
+    assert {*passed, *answer["FailedNodes"], *answer["FailedAndUnresolvableNodes"]} <= set(requested)
     texts = [*answer["FailedNodes"].values(), *answer["FailedAndUnresolvableNodes"].values()]
     assert all(text and isinstance(text, str) for text in texts)
     assert not (passed and texts)
@@ -105,19 +105,19 @@ def names_of(answer: Any) -> list[str]:
 
 def check_scores(body: bytes, answer: Any) -> None:
     args = decode_args(body)
-    asked = [node.name for node in args.nodes] if args.nodes is not None else args.node_names or []
+    requested = [node.name for node in args.nodes] if args.nodes is not None else args.node_names or []
     assert isinstance(answer, list)
     for each in answer:
         assert each.keys() == {"Host", "Score"}
-        assert each["Host"] in asked
+        assert each["Host"] in requested
         assert type(each["Score"]) is int
         assert 0 <= each["Score"] <= 400
 
 
 def check_candidates(body: bytes, answer: Any) -> None:
-    asked = {each.node for each in decode_preemption_args(body).candidates}
+    requested = {each.node for each in decode_preemption_args(body).candidates}
     assert answer.keys() == {"NodeNameToMetaVictims"}
-    assert answer["NodeNameToMetaVictims"].keys() <= asked
+    assert answer["NodeNameToMetaVictims"].keys() <= requested
     for victims in answer["NodeNameToMetaVictims"].values():
         assert victims["Pods"]
         assert all(pod.keys() == {"UID"} for pod in victims["Pods"])

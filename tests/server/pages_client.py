@@ -76,7 +76,7 @@ async def accepted(answer: ClientResponse, operation: tuple[str, str]) -> Json:
     return body
 
 
-async def ask(
+async def send(
     client: Client | ClientSession, operation: tuple[str, str], query: str = "", **how: Any
 ) -> ClientResponse:
     """A request that the operation would answer with 200."""

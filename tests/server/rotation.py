@@ -33,11 +33,11 @@ def renewed(pki: Pki, number: int = 0) -> None:
 
 @dataclass
 class Load:
-    """Clients that ask one question after the other; `answers` counts by status, an error by its name."""
+    """Clients that send one request after the other; `answers` counts by status, an error by its name."""
 
     answers: dict[str, int] = field(default_factory=dict)
 
-    async def ask(self, url: str, session: aiohttp.ClientSession) -> None:
+    async def send(self, url: str, session: aiohttp.ClientSession) -> None:
         while True:
             try:
                 async with session.post(f"{url}/filter", json=BY_NAMES) as response:
@@ -60,8 +60,8 @@ async def load_on(url: str, context: ssl.SSLContext) -> AsyncIterator[Load]:
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as keeping,
         new_connections(context) as changing,
     ):
-        tasks = [asyncio.create_task(load.ask(url, keeping)) for _ in range(2)]
-        tasks += [asyncio.create_task(load.ask(url, changing)) for _ in range(4)]
+        tasks = [asyncio.create_task(load.send(url, keeping)) for _ in range(2)]
+        tasks += [asyncio.create_task(load.send(url, changing)) for _ in range(4)]
         yield load
         for task in tasks:
             task.cancel()

@@ -107,7 +107,7 @@ async def every_candidate(args: PreemptionArgs) -> Sequence[Candidate]:
 class Answering(ExplainService):
     """An explainer that answers what it was asked, or raises."""
 
-    asked: list[tuple[str, ...]] = field(default_factory=list)
+    requested: list[tuple[str, ...]] = field(default_factory=list)
     problem: NotExplained | None = None
 
     async def explain(self, namespace: str, name: str, node: str = "") -> Explanation:
@@ -119,7 +119,7 @@ class Answering(ExplainService):
     def _answer(self, pod: str, *more: str) -> Explanation:
         if self.problem is not None:
             raise self.problem
-        self.asked.append((pod, *more))
+        self.requested.append((pod, *more))
         return Explanation(pod=pod, state="pending", nodes=3, passing=0, fitting=0)
 
 
@@ -128,7 +128,7 @@ class Browsing(BrowseService):
     """A browser that answers pages without rows and counts them, or raises."""
 
     problem: NotExplained | None = None
-    asked: list[object] = field(default_factory=list)
+    requested: list[object] = field(default_factory=list)
     invalid_policies: int = 0
     rebuilds: int = 0
 
@@ -166,7 +166,7 @@ class Browsing(BrowseService):
     def _answer(self, asked: object, answer: T) -> T:
         if self.problem is not None:
             raise self.problem
-        self.asked.append(asked)
+        self.requested.append(asked)
         return answer
 
 
@@ -176,11 +176,11 @@ class WhatIfAnswering(WhatIfService):
 
     problem: NotComputed | None = None
     may_answer: asyncio.Event | None = None
-    asked: list[bytes] = field(default_factory=list)
+    requested: list[bytes] = field(default_factory=list)
     cancelled: list[bytes] = field(default_factory=list)
 
     async def answer(self, body: bytes) -> bytes:
-        self.asked.append(body)
+        self.requested.append(body)
         if self.problem is not None:
             raise self.problem
         try:

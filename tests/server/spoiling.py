@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 from hypothesis import strategies as st
 
-from tests.builders import Json
+from tests.builders import PREFERRED, REQUIRED, Json
 
 Slot = tuple[Any, Any]  # a dict and one of its keys, or a list and a position
 
@@ -106,8 +106,6 @@ _TERMS: Final = tuple(
     {"topologyKey": key, "labelSelector": selector, "namespaceSelector": {}}
     for key, selector in zip(_KEYS, _SELECTORS, strict=False)
 )
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _WEIGHTED: Final = tuple(
     [{"weight": weight, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}]
     for weight in (*_NUMBERS, _raw("9" * 400), "1")
@@ -129,12 +127,12 @@ _CONSTRAINTS: Final[tuple[Json, ...]] = tuple(
 # Values that are read, and odd: by the name of the field.
 ODD: Final[dict[str, Sequence[Any]]] = {
     "affinity": (
-        *({"podAntiAffinity": {_REQUIRED: [term]}} for term in _TERMS),
-        *({"podAffinity": {_REQUIRED: [term, term]}} for term in _TERMS),
-        *({"podAffinity": {_PREFERRED: weighted}} for weighted in _WEIGHTED),
-        *({"podAntiAffinity": {_PREFERRED: weighted}} for weighted in _WEIGHTED),
+        *({"podAntiAffinity": {REQUIRED: [term]}} for term in _TERMS),
+        *({"podAffinity": {REQUIRED: [term, term]}} for term in _TERMS),
+        *({"podAffinity": {PREFERRED: weighted}} for weighted in _WEIGHTED),
+        *({"podAntiAffinity": {PREFERRED: weighted}} for weighted in _WEIGHTED),
         *(
-            {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{where: [each]}]}}}
+            {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{where: [each]}]}}}
             for where in ("matchExpressions", "matchFields")
             for each in _REQUIREMENTS
         ),

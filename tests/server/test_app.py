@@ -162,8 +162,8 @@ async def allowed(pki: Pki, name: str, clients: Clients) -> set[tuple[str, str]]
         new_connections(context) as session,
     ):
         for method, path in REQUESTS:
-            asked = POD if path.startswith("/v1/") else BY_NAMES
-            body = {"json": asked} if method == "POST" else {"data": b"info"} if method == "PUT" else {}
+            requested = POD if path.startswith("/v1/") else BY_NAMES
+            body = {"json": requested} if method == "POST" else {"data": b"info"} if method == "PUT" else {}
             async with session.request(method, url + path, **body) as answer:
                 assert answer.status in {HTTPStatus.OK, HTTPStatus.FORBIDDEN}
                 if answer.status == HTTPStatus.OK:

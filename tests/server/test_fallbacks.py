@@ -113,10 +113,10 @@ async def test_on_an_old_picture_filter_answers_an_error_and_the_others_503(serv
         assert await answer.json() == {"error": STALE_TEXT}
 
 
-@pytest.mark.parametrize(("verb", "told"), [("preempt", 1), ("filter", 0), ("prioritize", 0)])
+@pytest.mark.parametrize(("verb", "expected_status"), [("preempt", 1), ("filter", 0), ("prioritize", 0)])
 @pytest.mark.parametrize("why", ["stale", "not ready", "a bug"])
 async def test_a_call_of_preempt_without_a_decision_is_told_of_as_the_scheduler_does_not_repeat_it(
-    serve: Serve, verb: str, told: int, why: str
+    serve: Serve, verb: str, expected_status: int, why: str
 ) -> None:
     refused: list[str] = []
     decisions = replace(
@@ -125,7 +125,7 @@ async def test_a_call_of_preempt_without_a_decision_is_told_of_as_the_scheduler_
     readiness = {"stale": stale(), "not ready": Switch({"pods": "listing"}), "a bug": None}[why]
     client = await serve(decisions, readiness)
     await client.post(f"/{verb}", json=QUESTIONS[verb])
-    assert len(refused) == told
+    assert len(refused) == expected_status
 
 
 async def test_a_preemption_that_is_decided_is_not_told_of(serve: Serve) -> None:
@@ -213,7 +213,7 @@ async def test_a_request_that_cannot_be_decided_shows_that_the_pod_s_last_attemp
     decisions = Verbs(nothing_decided, nothing_decided, nothing_decided, attempt_failed=failed.append)
     client = await serve(decisions, stale(), kube=Kube(on_stale=policy))
     await client.post("/filter", json=BY_NAMES)
-    assert [asked.uid for asked in failed] == ["u-1"]
+    assert [requested.uid for requested in failed] == ["u-1"]
 
 
 @pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt"])

@@ -19,11 +19,11 @@ from tests.server.spoiling import Sent, spoiled_bytes, spoiled_fields, spoiled_r
 
 MANY: Final = 2 * bounds().max_examples  # of the profile in use; a request takes a few milliseconds
 
-Ask = Callable[[Sent], Answer]
+Send = Callable[[Sent], Answer]
 
 
 @pytest.fixture(scope="module", params=MODES.values(), ids=[*MODES])
-def ask(request: pytest.FixtureRequest) -> Iterator[Ask]:
+def send(request: pytest.FixtureRequest) -> Iterator[Send]:
     """Sends a request to a service that serves all tests; at the end it must be as it was at the beginning."""
     with asyncio.Runner() as runner:
         serving = world_of(request.param)
@@ -37,15 +37,15 @@ def ask(request: pytest.FixtureRequest) -> Iterator[Ask]:
 
 
 @pytest.mark.parametrize("verb", BODIES)
-def test_a_recorded_request_is_answered(ask: Ask, verb: str) -> None:
+def test_a_recorded_request_is_answered(send: Send, verb: str) -> None:
     for request in BODIES[verb]:
         body = orjson.dumps(request)
-        check(verb, body, ask(Sent("POST", f"/{verb}", body)))
+        check(verb, body, send(Sent("POST", f"/{verb}", body)))
 
 
-def test_recorded_requests_are_decided_by_the_rules(ask: Ask) -> None:
+def test_recorded_requests_are_decided_by_the_rules(send: Send) -> None:
     """The index holds the pods of the requests, so that the fuzzed ones reach the decision as well."""
-    answers = [ask(Sent("POST", "/filter", orjson.dumps(request))).json for request in BODIES["filter"]]
+    answers = [send(Sent("POST", "/filter", orjson.dumps(request))).json for request in BODIES["filter"]]
     assert [answer["Error"] for answer in answers if answer["Error"]] == []
     assert any(answer["FailedNodes"] or answer["FailedAndUnresolvableNodes"] for answer in answers)
 
@@ -69,32 +69,32 @@ LARGE: Final[dict[str, tuple[str, Json]]] = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_request_of_thousands_is_answered(ask: Ask, name: str) -> None:
+def test_a_request_of_thousands_is_answered(send: Send, name: str) -> None:
     verb, request = LARGE[name]
     body = orjson.dumps(request)
-    check(verb, body, ask(Sent("POST", f"/{verb}", body)))
+    check(verb, body, send(Sent("POST", f"/{verb}", body)))
 
 
 @pytest.mark.parametrize("verb", BODIES)
 @bounds(max_examples=MANY)
 @given(data=st.data())
-def test_a_request_with_spoiled_fields_is_answered(ask: Ask, verb: str, data: st.DataObject) -> None:
+def test_a_request_with_spoiled_fields_is_answered(send: Send, verb: str, data: st.DataObject) -> None:
     body = data.draw(spoiled_fields(BODIES[verb]))
-    check(verb, body, ask(Sent("POST", f"/{verb}", body)))
+    check(verb, body, send(Sent("POST", f"/{verb}", body)))
 
 
 @pytest.mark.parametrize("verb", BODIES)
 @given(data=st.data())
-def test_a_request_with_spoiled_bytes_is_answered(ask: Ask, verb: str, data: st.DataObject) -> None:
+def test_a_request_with_spoiled_bytes_is_answered(send: Send, verb: str, data: st.DataObject) -> None:
     body = data.draw(spoiled_bytes(BODIES[verb]))
-    check(verb, body, ask(Sent("POST", f"/{verb}", body)))
+    check(verb, body, send(Sent("POST", f"/{verb}", body)))
 
 
 @pytest.mark.parametrize("verb", BODIES)
 @given(data=st.data())
-def test_a_request_that_is_wrong_about_its_body_is_answered(ask: Ask, verb: str, data: st.DataObject) -> None:
+def test_a_request_that_is_wrong_about_its_body_is_answered(send: Send, verb: str, data: st.DataObject) -> None:
     sent = data.draw(spoiled_requests(f"/{verb}", BODIES[verb]))
-    answer = ask(sent)
+    answer = send(sent)
     note(f"{answer.status} {answer.text[:1000]}")
     assert FAILED not in answer.text
     assert answer.status in {200, 400, 404, 405, 411, 415, 417}

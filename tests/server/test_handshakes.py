@@ -124,14 +124,14 @@ def test_the_silent_go_before_the_idle_and_the_half_sent_and_the_oldest_first() 
     reading = sitting(slots, "a", Stage.READING, 1)
     idle = sitting(slots, "a", Stage.IDLE, 2)
     young, old = sitting(slots, "a", Stage.SILENT, 4), sitting(slots, "a", Stage.SILENT, 3)
-    gone: list[ConnectionSlot | None] = []
+    deleted: list[ConnectionSlot | None] = []
     now = 10.0
-    while len(gone) < 4:
+    while len(deleted) < 4:
         slot, leaving = slots.acquire("a", now)
-        gone.append(leaving)
+        deleted.append(leaving)
         slot.stage, slot.since = Stage.READING, now
         now += 1
-    assert gone == [old, young, idle, reading]
+    assert deleted == [old, young, idle, reading]
     assert len(slots) == 4
 
 

@@ -20,7 +20,7 @@ from extender.server.transport.tls import ServerTls, WebhookTls
 from extender.settings.policies import Webhook
 from tests.pki import LONG_AGO, LOOPBACK, NOW, SCHEDULER, Pki, new_connections, shown
 from tests.server.serving import BY_NAMES
-from tests.server.tls_clients import answer, asked, certificates, client, pair, problem_of, served, service, status
+from tests.server.tls_clients import answer, certificates, client, pair, problem_of, served, service, status, statuses
 
 SERVICE = "placement-extender.kube-system.svc"
 
@@ -177,20 +177,24 @@ async def test_only_the_api_server_is_answered_where_its_client_ca_is_known(tmp_
     webhook = Webhook(client_ca_file=str(ca), clients=("kube-apiserver",))
     probe = {"/readyz": 200}
     async with admitting(service(webhook), Address("127.0.0.1:0"), tls.context) as url:
-        assert await asked(url, known.issue("kube-apiserver", NOW, 5, CLIENT)) == {
+        assert await statuses(url, known.issue("kube-apiserver", NOW, 5, CLIENT)) == {
             "/mutate": 200,
             "/validate": 200,
             **probe,
         }
-        assert await asked(url, known.issue("a-tenant", NOW, 5, CLIENT)) == {"/mutate": 403, "/validate": 403, **probe}
-        assert await asked(url) == {"/mutate": 401, "/validate": 401, **probe}
+        assert await statuses(url, known.issue("a-tenant", NOW, 5, CLIENT)) == {
+            "/mutate": 403,
+            "/validate": 403,
+            **probe,
+        }
+        assert await statuses(url) == {"/mutate": 401, "/validate": 401, **probe}
         with pytest.raises(aiohttp.ClientError):
-            await asked(url, other.issue("kube-apiserver", NOW, 5, CLIENT))
+            await statuses(url, other.issue("kube-apiserver", NOW, 5, CLIENT))
         ca.write_bytes(other.pair.certificate_pem)
         tls.use(pair("first"))
-        assert (await asked(url, other.issue("kube-apiserver", NOW, 5, CLIENT)))["/mutate"] == 200
+        assert (await statuses(url, other.issue("kube-apiserver", NOW, 5, CLIENT)))["/mutate"] == 200
         with pytest.raises(aiohttp.ClientError):
-            await asked(url, known.issue("kube-apiserver", NOW, 5, CLIENT))
+            await statuses(url, known.issue("kube-apiserver", NOW, 5, CLIENT))
 
 
 @pytest.mark.parametrize(("content", "problem"), [(None, "No such file"), (b"nonsense", "no certificate in PEM form")])

@@ -30,9 +30,9 @@ from tests.server.pages_client import (
     CountedTurns,
     Json,
     accepted,
-    ask,
     connected,
     pages_of,
+    send,
     validator_class,
 )
 from tests.server.serving import (
@@ -70,7 +70,7 @@ async def test_a_question_about_the_cluster_is_read(serve: Serve, path: str, que
     browser = Browsing()
     client = await serve(pages_of(browser))
     assert (await client.get(f"/v1/{path}")).status == HTTPStatus.OK
-    assert browser.asked == [question]
+    assert browser.requested == [question]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def test_a_wrong_parameter_is_named(serve: Serve, path: str, at_fault: str
     browser = Browsing()
     answer = await (await serve(pages_of(browser))).get(f"/v1/{path}")
     assert (answer.status, (await answer.json())["field"]) == (HTTPStatus.BAD_REQUEST, at_fault)
-    assert browser.asked == []
+    assert browser.requested == []
 
 
 async def test_a_pending_pod_has_what_was_answered_about_it_last(serve: Serve) -> None:
@@ -122,7 +122,7 @@ async def test_equal_requests_of_a_second_are_computed_once(serve: Serve) -> Non
     paths = ["/v1/pending?namespace=a&limit=5", "/v1/pending?limit=5&namespace=a", "/v1/pending?namespace=b"]
     for path in [*paths, *paths]:
         assert (await client.get(path)).status == HTTPStatus.OK
-    assert browser.asked == [PageOf("a", "", 5), PageOf("b")]
+    assert browser.requested == [PageOf("a", "", 5), PageOf("b")]
 
 
 async def test_each_answer_takes_a_turn_also_where_it_is_shared(serve: Serve) -> None:
@@ -173,7 +173,7 @@ async def test_a_pod_is_explained_by_its_name(serve: Serve) -> None:
     client = await serve(replace(AGREEABLE, explainer=explainer))
     answer = await client.get("/v1/explain/team-a/web-1?node=node-a")
     assert await answer.json() == {"pod": "team-a/web-1", "state": "pending", "nodes": 3, "passing": 0, "fitting": 0}
-    assert explainer.asked == [("team-a/web-1", "node-a")]
+    assert explainer.requested == [("team-a/web-1", "node-a")]
 
 
 async def test_a_pod_that_does_not_exist_is_explained_without_the_node_that_it_names(
@@ -183,7 +183,7 @@ async def test_a_pod_that_does_not_exist_is_explained_without_the_node_that_it_n
     client = await serve(replace(AGREEABLE, explainer=explainer))
     manifest = {"kind": "Pod", "metadata": {"name": "new"}, "spec": {"nodeName": "node-a", "containers": [CONTAINER]}}
     assert (await client.post("/v1/explain", json=manifest)).status == HTTPStatus.OK
-    assert explainer.asked == [("default/new", "", "")]
+    assert explainer.requested == [("default/new", "", "")]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ async def test_the_body_is_passed_on_unread_and_the_answer_as_it_is(serve: Serve
     client = await serve(replace(AGREEABLE, what_ifs=answering))
     answer = await client.post("/v1/whatif", data=b"{anything", headers=JSON)
     assert (answer.status, await answer.json()) == (HTTPStatus.OK, {"summary": {"placed": 0, "rejected": 0}})
-    assert answering.asked == [b"{anything"]
+    assert answering.requested == [b"{anything"]
 
 
 async def test_a_body_above_the_limit_of_the_server_is_too_large(serve: Serve) -> None:
@@ -250,22 +250,22 @@ async def test_a_body_above_the_limit_of_the_server_is_too_large(serve: Serve) -
 async def test_an_answer_may_take_longer_than_other_requests_may(serve: Serve) -> None:
     answering = WhatIfAnswering(may_answer=asyncio.Event())
     client = await serve(replace(AGREEABLE, what_ifs=answering), server=Server(request_timeout=Duration(0.25)))
-    asking = asyncio.create_task(client.post("/v1/whatif", json={}))
-    await until(lambda: answering.asked)
+    incoming = asyncio.create_task(client.post("/v1/whatif", json={}))
+    await until(lambda: answering.requested)
     late = await client.post("/v1/explain", data=b" ", headers={**JSON, "Content-Length": "2"})
     assert late.status == HTTPStatus.REQUEST_TIMEOUT  # begun later, and its time is over
     assert answering.may_answer is not None
     answering.may_answer.set()
-    assert (await asking).status == HTTPStatus.OK
+    assert (await incoming).status == HTTPStatus.OK
 
 
 async def test_a_client_that_goes_away_ends_the_computation(serve: Serve) -> None:
     answering = WhatIfAnswering(may_answer=asyncio.Event())
     client = await serve(replace(AGREEABLE, what_ifs=answering))
-    asking = asyncio.create_task(client.post("/v1/whatif", json={}))
-    await until(lambda: answering.asked)
-    asking.cancel()  # aiohttp closes the connection
-    await until(lambda: answering.cancelled == answering.asked)
+    incoming = asyncio.create_task(client.post("/v1/whatif", json={}))
+    await until(lambda: answering.requested)
+    incoming.cancel()  # aiohttp closes the connection
+    await until(lambda: answering.cancelled == answering.requested)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ async def test_there_is_no_answer_where_none_can_be_given(
     client = await serve(replace(AGREEABLE, what_ifs=what_ifs), Switch({"pods": ready}))
     answer = await client.post("/v1/whatif", json={})
     assert (answer.status, await answer.json()) == (HTTPStatus.SERVICE_UNAVAILABLE, {"error": text})
-    assert what_ifs is None or not what_ifs.asked
+    assert what_ifs is None or not what_ifs.requested
 
 
 # -- The OpenAPI document against the application: the same routes, and real answers that its schemas accept -----------
@@ -330,57 +330,57 @@ def test_the_schemas_are_valid_and_each_reference_and_parameter_has_its_end() ->
 
 
 async def test_the_document_is_served(serve: Serve) -> None:
-    answer = await ask(await serve(), ABOUT)
+    answer = await send(await serve(), ABOUT)
     assert await accepted(answer, ABOUT) == DOCUMENT
 
 
 async def test_answers_are_those_of_the_document(serve: Serve) -> None:
     verbs = service_of_objects(Settings(), CLUSTER, Random(0)).verbs
     client = await serve(verbs)
-    explained = await accepted(await ask(client, EXPLAIN, "?node=n1"), EXPLAIN)
+    explained = await accepted(await send(client, EXPLAIN, "?node=n1"), EXPLAIN)
     assert {"obstacles", "constraints", "node"} <= explained.keys()
     given = pod_json("new", app="web", apart=[term("zone", app="web")])
-    explained = await accepted(await ask(client, EXPLAIN_GIVEN, json=given), EXPLAIN_GIVEN)
+    explained = await accepted(await send(client, EXPLAIN_GIVEN, json=given), EXPLAIN_GIVEN)
     assert {each["kind"] for each in explained["changes"]} >= {"addNode", "movePod"}
     later = {"kind": "Job", "metadata": {"name": "later"}, "spec": {"suspend": True, "template": {"spec": {}}}}
     changes = {"delete": [{"kind": "Node", "name": "n0"}], "drain": ["n2"], "apply": [{**POD, "kind": "Pod"}, later]}
-    placed = await accepted(await ask(client, WHAT_IF, json=changes), WHAT_IF)
+    placed = await accepted(await send(client, WHAT_IF, json=changes), WHAT_IF)
     assert placed["summary"] == {"placed": 2, "rejected": 1, "displaced": 1}
     assert {"obstacles", "reason"} <= placed["placements"][-1].keys()
     assert placed["notes"]
-    overview = await accepted(await ask(client, OVERVIEW), OVERVIEW)
+    overview = await accepted(await send(client, OVERVIEW), OVERVIEW)
     assert overview["features"]["whatif"]
     assert (overview["nodes"], overview["pods"], overview["pending"]) == (4, 3, 1)
-    domains = await accepted(await ask(client, TOPOLOGY, f"?key={ZONE}&selector=app=web&limit=1"), TOPOLOGY)
+    domains = await accepted(await send(client, TOPOLOGY, f"?key={ZONE}&selector=app=web&limit=1"), TOPOLOGY)
     assert (domains["domains"][0]["matching"], domains["more"]) == (1, 1)
-    nodes = await accepted(await ask(client, TOPOLOGY, f"?key={ZONE}&domain=z0"), TOPOLOGY)
+    nodes = await accepted(await send(client, TOPOLOGY, f"?key={ZONE}&domain=z0"), TOPOLOGY)
     assert nodes["nodes"][0]["podNames"] == ["default/web-0"]
-    choice = await accepted(await ask(client, WORKLOADS), WORKLOADS)
+    choice = await accepted(await send(client, WORKLOADS), WORKLOADS)
     assert choice["workloads"][0]["constraints"] == {"podAntiAffinity": 1, "topologySpread": 1}
-    counted = await accepted(await ask(client, CONSTRAINTS), CONSTRAINTS)
+    counted = await accepted(await send(client, CONSTRAINTS), CONSTRAINTS)
     assert {each["kind"] for each in counted["constraints"]} == {"podAntiAffinity", "topologySpread"}
     for operation in IN_FLIGHT:
-        page = await accepted(await ask(client, operation), operation)
+        page = await accepted(await send(client, operation), operation)
         assert [*page.values()] == [[]], "a snapshot has none"
-    waiting = await accepted(await ask(client, PENDING), PENDING)
+    waiting = await accepted(await send(client, PENDING), PENDING)
     assert [each["pod"] for each in waiting["pods"]] == ["asking"]
     await client.post("/filter", json=BY_NAMES)
-    page = await accepted(await ask(client, DECISIONS, "?limit=1"), DECISIONS)
+    page = await accepted(await send(client, DECISIONS, "?limit=1"), DECISIONS)
     assert page["decisions"][0]["reasons"] == ["unknown_node"]
 
 
 async def test_shadow_decisions_are_shown_as_the_document_says(serve: Serve) -> None:
     client = await serve(replace(AGREEABLE, shadow=two_differences))
-    page = await accepted(await ask(client, SHADOW), SHADOW)
+    page = await accepted(await send(client, SHADOW), SHADOW)
     assert (page["compared"], page["differ"], len(page["differences"])) == (11, 2, 2)
-    (found,) = (await accepted(await ask(client, SHADOW, "?limit=1"), SHADOW))["differences"]
+    (found,) = (await accepted(await send(client, SHADOW, "?limit=1"), SHADOW))["differences"]
     assert (found["boundTo"], found["count"], found["limit"], found["blamed"]) == ("general-0", 3, 2, ["shop/web-0"])
-    wrong = await ask(client, SHADOW, "?limit=0")
+    wrong = await send(client, SHADOW, "?limit=0")
     assert (wrong.status, (await wrong.json())["field"]) == (HTTPStatus.BAD_REQUEST, "limit")
 
 
 async def test_where_no_decisions_are_compared_it_is_said(serve: Serve) -> None:
-    answer = await ask(await serve(replace(AGREEABLE, shadow=None)), SHADOW)
+    answer = await send(await serve(replace(AGREEABLE, shadow=None)), SHADOW)
     assert answer.status == HTTPStatus.NOT_FOUND
     assert (await answer.json())["error"] == "no decisions are compared here: shadow is false"
 
@@ -404,15 +404,15 @@ async def test_a_body_that_the_schema_refuses_is_malformed(client: Client) -> No
 async def test_errors_that_any_request_may_have(monkeypatch: pytest.MonkeyPatch, operation: tuple[str, str]) -> None:
     async with connected(Tls()) as client:
         answers = [
-            await ask(client, operation, "?never=1"),
-            await ask(client, operation, headers={"Content-Encoding": "br"}, json=None, data=b"{}"),
-            await ask(client, operation, chunked=True, json=None, data=b"{}"),
+            await send(client, operation, "?never=1"),
+            await send(client, operation, headers={"Content-Encoding": "br"}, json=None, data=b"{}"),
+            await send(client, operation, chunked=True, json=None, data=b"{}"),
         ]
         monkeypatch.setattr(request_checks, "_is_local", lambda _address: False)
-        answers.append(await ask(client, operation))
+        answers.append(await send(client, operation))
         bodies = [await accepted(each, operation) for each in answers]
     async with connected(Tls("cert", "key", "ca")) as client:
-        answers.append(await ask(client, operation))
+        answers.append(await send(client, operation))
         await accepted(answers[-1], operation)
     assert [each.status for each in answers] == [400, 415, 411, 403, 401]
     assert bodies[0]["field"] == "never"
@@ -436,7 +436,7 @@ async def test_a_computation_that_fails_is_an_error_of_the_document(
     problem = NotExplained(cause, "because")
     what_ifs = WhatIfAnswering(problem=what_if.NotComputed(cause, "because"))
     verbs = replace(AGREEABLE, explainer=Answering(problem=problem), browser=Browsing(problem), what_ifs=what_ifs)
-    answer = await ask(await serve(verbs), operation, PAGES.get(operation, ""))
+    answer = await send(await serve(verbs), operation, PAGES.get(operation, ""))
     assert answer.status == status
     error = (await accepted(answer, operation))["error"]
     assert error.endswith("because") or cause is NoAnswerCause.FAILED
@@ -445,16 +445,16 @@ async def test_a_computation_that_fails_is_an_error_of_the_document(
 @pytest.mark.parametrize("operation", [*EXPLAINED, *PAGES])
 async def test_nothing_is_computed_before_the_index_is_complete(serve: Serve, operation: tuple[str, str]) -> None:
     client = await serve(replace(AGREEABLE, browser=Browsing()), Switch({"pods": "not listed yet"}))
-    answer = await ask(client, operation, PAGES.get(operation, ""))
+    answer = await send(client, operation, PAGES.get(operation, ""))
     assert answer.status == HTTPStatus.SERVICE_UNAVAILABLE
     text = "not ready: pods; /readyz?verbose lists the checks"
     assert (await accepted(answer, operation))["error"] == text
 
 
 async def test_a_body_above_its_limit_and_a_bug_have_errors_of_the_document(serve: Serve) -> None:
-    large = await ask(await serve(), EXPLAIN_GIVEN, json=[" " * (256 * 2**10)])
+    large = await send(await serve(), EXPLAIN_GIVEN, json=[" " * (256 * 2**10)])
     assert large.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     await accepted(large, EXPLAIN_GIVEN)
-    broken = await ask(await serve(replace(AGREEABLE, explainer=Broken())), EXPLAIN)
+    broken = await send(await serve(replace(AGREEABLE, explainer=Broken())), EXPLAIN)
     assert broken.status == HTTPStatus.INTERNAL_SERVER_ERROR
     await accepted(broken, EXPLAIN)

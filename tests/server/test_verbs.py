@@ -78,8 +78,8 @@ async def test_a_pod_above_a_limit_of_the_settings_is_counted_under_the_limits(a
     metrics = Metrics("1")
     decisions = replace(AGREEABLE, filter=rejected)
     client = await aiohttp_client(make_app(settings, decisions, Switch(), metrics, "1"))
-    asked = pod_json(apart=[term(app="a"), term(app="b")])
-    answer = await (await client.post("/filter", json={"Pod": asked, "NodeNames": ["node-a"]})).json()
+    requested = pod_json(apart=[term(app="a"), term(app="b")])
+    answer = await (await client.post("/filter", json={"Pod": requested, "NodeNames": ["node-a"]})).json()
     text = "spec.affinity: 2 terms of pods, limits.affinityTerms is 1"
     assert answer["FailedAndUnresolvableNodes"] == {"node-a": text}
     assert b'extender_filter_rejections_total{reason="over_limit"} 1.0' in metrics.render()
@@ -278,8 +278,8 @@ async def test_the_oldest_answers_make_room(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(shared, "MOST_BYTES", 20)
     answers, computing = SharedAnswers(), Computing("12345678")
     computing.go_on.set()
-    for asked in "abc":
-        await answers.of(asked, computing, 5)
+    for requested in "abc":
+        await answers.of(requested, computing, 5)
     assert (len(answers), answers.bytes) == (2, 20)
     await answers.of("c", computing, 5)
     assert computing.begun == 3

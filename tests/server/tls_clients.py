@@ -74,7 +74,7 @@ def service(webhook: Webhook = WEBHOOK) -> AdmissionService:
     return AdmissionService(Decisions().decide, Switch(), Metrics("1").admission(), Server(), webhook)
 
 
-async def asked(url: str, shows: Pair | None = None) -> dict[str, int]:
+async def statuses(url: str, shows: Pair | None = None) -> dict[str, int]:
     """What a client with this certificate is answered."""
     context = client()
     if shows is not None:

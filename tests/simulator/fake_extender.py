@@ -18,16 +18,16 @@ from tests.simulator.plain import namespace
 Answer = Callable[[JsonObject], Any]
 
 
-def accept_all(asked: JsonObject) -> JsonObject:
-    return {"NodeNames": asked["NodeNames"], "Nodes": asked["Nodes"], "Error": ""}
+def accept_all(requested: JsonObject) -> JsonObject:
+    return {"NodeNames": requested["NodeNames"], "Nodes": requested["Nodes"], "Error": ""}
 
 
 def accept(*names: str) -> Answer:
-    return lambda asked: {"NodeNames": [name for name in asked["NodeNames"] if name in names]}
+    return lambda requested: {"NodeNames": [name for name in requested["NodeNames"] if name in names]}
 
 
-def refuse_all(asked: JsonObject) -> JsonObject:
-    return {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(asked["NodeNames"], "refused by us")}
+def refuse_all(requested: JsonObject) -> JsonObject:
+    return {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(requested["NodeNames"], "refused by us")}
 
 
 def no_scores(_: JsonObject) -> list[JsonObject]:
@@ -35,17 +35,17 @@ def no_scores(_: JsonObject) -> list[JsonObject]:
 
 
 class FakeExtender:
-    """Answers as it is told; `asked` holds every request as (verb, body). An answer may be an HTTP status."""
+    """Gives the answers of a test; `requests` holds every request as (verb, body). An answer may be an HTTP status."""
 
     def __init__(self, answer: Answer = accept_all, scores: Answer = no_scores) -> None:
         self.answer = answer
         self.scores = scores
-        self.asked: list[tuple[str, JsonObject]] = []
+        self.requests: list[tuple[str, JsonObject]] = []
         self.url = ""
 
     async def _handle(self, request: web.Request) -> web.Response:
         verb, body = request.path.strip("/"), await request.json()
-        self.asked.append((verb, body))
+        self.requests.append((verb, body))
         answer = (self.answer if verb == "filter" else self.scores)(body)
         if isinstance(answer, int):
             return web.Response(status=answer)
@@ -54,7 +54,7 @@ class FakeExtender:
         return web.json_response(answer)
 
     def filters_for(self, name: str) -> list[JsonObject]:
-        return [body for verb, body in self.asked if verb == "filter" and body["Pod"]["metadata"]["name"] == name]
+        return [body for verb, body in self.requests if verb == "filter" and body["Pod"]["metadata"]["name"] == name]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -229,10 +229,10 @@ class Life:
             return
         nominated = (pod.get("status") or {}).get("nominatedNodeName")
         names = self._changes.schedulable()
-        placed = nominated in names and await self._ask(pod, [nominated])
+        placed = nominated in names and await self._request(pod, [nominated])
         if not placed:
             most = self._rng.choice((10, 40, 200 if self._mode == "offload" else 20))
-            placed = await self._ask(pod, self._rng.sample(names, min(len(names), most)))
+            placed = await self._request(pod, self._rng.sample(names, min(len(names), most)))
         if not placed:
             self._retry(key, attempts + 1)
 
@@ -242,7 +242,7 @@ class Life:
         else:
             heappush(self._queue, (self._loop.time() + self._rng.uniform(0.1, 3.0), key, attempts))
 
-    async def _ask(self, pod: JsonObject, names: list[str]) -> bool:
+    async def _request(self, pod: JsonObject, names: list[str]) -> bool:
         """One scheduling cycle. Returns whether the pod is on its way to a node. In augment mode in-tree plugins come first."""
         seen = self._judge.applied
         names = names if self._mode == "offload" else self._judge.feasible(pod, names)

@@ -51,9 +51,9 @@ class Scene:
             self.log.add(self.now().timestamp(), "filter", identity, 6, passed, reasons)
 
     def about(self, found: Pod) -> Asked:
-        asked = self.asking.about(found)
-        assert asked is not None
-        return asked
+        requested = self.asking.about(found)
+        assert requested is not None
+        return requested
 
 
 class Events:

@@ -9,7 +9,8 @@ import orjson
 from extender.index.cluster import ClusterIndex
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
-from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
+from extender.wire.objects.kinds import NAMESPACES, NODES
+from tests.builders import read_pod
 
 HOST = "kubernetes.io/hostname"
 APART: dict[str, Any] = {
@@ -39,14 +40,14 @@ def cluster() -> ClusterIndex:
     for name in ("n1", "n2", "n3"):
         index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": {HOST: name}}})))
     for name in ("n1", "n2"):
-        index.upsert(PODS.decode_object(orjson.dumps(pod_json(f"on-{name}", name))))
-    index.assume(PODS.decode_object(orjson.dumps(pod_json("assumed"))), ("n3",), 0.0)
-    index.assume(PODS.decode_object(orjson.dumps(pod_json("somewhere"))), ("n1", "n2"), 0.0)
-    index.view.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature)
+        index.upsert(read_pod(pod_json(f"on-{name}", name)))
+    index.assume(read_pod(pod_json("assumed")), ("n3",), 0.0)
+    index.assume(read_pod(pod_json("somewhere")), ("n1", "n2"), 0.0)
+    index.view.compiled(read_pod(pod_json("asking")).signature)
     return index
 
 
 def counted(index: ClusterIndex) -> list[dict[str, int]]:
-    question = index.view.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature)
+    question = index.view.compiled(read_pod(pod_json("asking")).signature)
     groups = question.filter_groups()
     return [{group.key.value(domain): count for domain, count in group.counts.items()} for group in groups]

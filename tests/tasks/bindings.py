@@ -18,7 +18,8 @@ from extender.tasks.filter_service import AssumedPodOptions, FilterService, Watc
 from extender.tasks.preempt_and_bind import BindService, UnansweredBindings
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import FilterResult, decode_args
-from extender.wire.objects.kinds import NODES, PODS
+from extender.wire.objects.kinds import NODES
+from tests.builders import read_pod
 from tests.deciding import KeptPlans
 from tests.fakes import FakeClock, FakeWriter
 
@@ -32,7 +33,7 @@ def cluster() -> ClusterIndex:
     index = ClusterIndex(Settings().rules, counts_of_rules())
     for name in ("n1", "n2"):
         index.upsert(NODES.decode_object(orjson.dumps({"metadata": {"name": name}})))
-    pod = PODS.decode_object(orjson.dumps(POD))
+    pod = read_pod(POD)
     index.upsert(pod)
     index.assume(pod, ("n1", "n2"), 0.0)
     return index
@@ -98,7 +99,7 @@ class Unanswered:
         self.show({"status": {"phase": "Pending", "conditions": [condition]}})
 
     def show(self, more: JsonObject) -> None:
-        self.index.upsert(PODS.decode_object(orjson.dumps(POD | more)))
+        self.index.upsert(read_pod(POD | more))
 
 
 class HeldWriter(FakeWriter):
@@ -106,10 +107,10 @@ class HeldWriter(FakeWriter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = 0
+        self.requests = 0
         self.go = asyncio.Event()
 
     async def bind(self, pod: PodRef, node: str) -> None:
-        self.asked += 1
+        self.requests += 1
         await self.go.wait()
         await super().bind(pod, node)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 from msgspec.structs import replace
 
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
 from extender.model.policies import Policy, PolicyObject
 from extender.tasks.deletion_costs import DeletionCosts
-from extender.wire.objects import kinds
-from tests.builders import Json, index_of, node, pod_json, settings, spread
+from tests.builders import Json, index_of, node, pod_json, read_pod, settings, spread
 from tests.fakes import FakeClock
 
 
@@ -42,7 +40,7 @@ class Scene:
 
     def put(self, *bodies: Json) -> None:
         for body in bodies:
-            self.index.upsert(kinds.PODS.decode_object(orjson.dumps(body)))
+            self.index.upsert(read_pod(body))
 
     async def write(self, pod: PodRef, cost: str | None) -> None:
         self.written.append((f"{pod.namespace}/{pod.name}", cost))

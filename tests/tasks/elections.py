@@ -78,8 +78,8 @@ class Turns(Takeover):
 
     def become(self, term: LeaderTerm | None) -> None:
         self.now = term
-        told, self._changed = self._changed, asyncio.Event()
-        told.set()
+        reported, self._changed = self._changed, asyncio.Event()
+        reported.set()
 
     def wait_for_change(self) -> Awaitable[object]:
         return self._changed.wait()

@@ -17,7 +17,7 @@ from extender.tasks.events import EventLimit, EventRecorder
 from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.rejected_pods import RejectedPodWriter
 from extender.tasks.rejection_events import RejectionEvents
-from tests.builders import asking, index_of, node, pod, pod_json, term
+from tests.builders import extender_args, index_of, node, pod, pod_json, term
 from tests.fakes import FakeClock, FakeWriter, running
 
 Json = dict[str, Any]
@@ -95,7 +95,7 @@ class Scene:
         fields = {**APART, "namespace": namespace}
         if f"uid-{name}" not in self.index.pods:
             self.index.upsert(pod(name, **fields))
-        self.events.consider(asking(pod_json(name, **fields), "n1"))
+        self.events.consider(extender_args(pod_json(name, **fields), "n1"))
 
     @property
     def total(self) -> int:
@@ -103,7 +103,7 @@ class Scene:
         return self.events.results.total()
 
     @property
-    def told(self) -> dict[str, int]:
+    def recorded(self) -> dict[str, int]:
         return {result: count for result, count in self.events.results.items() if count}
 
     def leading(self) -> AbstractAsyncContextManager[None]:

@@ -16,10 +16,10 @@ from tests.contenders import cluster, contender, stage
 from tests.fakes import FakeClock
 from tests.tasks.apiserver import Apiserver
 
-ASKING = contender("asking", priority=100)
+INCOMING = contender("asking", priority=100)
 LOWER = contender("lower", priority=50, nominated="n1")
 FIRST, SECOND = contender("first", on="n1", priority=2), contender("second", on="n1", priority=1)
-PLAN = PreemptionPlan(ASKING, "n1", (FIRST, SECOND), (LOWER,))
+PLAN = PreemptionPlan(INCOMING, "n1", (FIRST, SECOND), (LOWER,))
 ALL = [
     "nominate lower -",
     "nominate asking n1",
@@ -40,7 +40,7 @@ class Scene:
     ) -> None:
         self.clock = FakeClock()
         self.waits: list[float] = []  # between retries; events of the victims wait later
-        self.api = Apiserver(cluster(stage()), *(objects or (ASKING, LOWER, FIRST, SECOND)), graceful=graceful)
+        self.api = Apiserver(cluster(stage()), *(objects or (INCOMING, LOWER, FIRST, SECOND)), graceful=graceful)
         rate_limiter = RateLimiter(self.clock, at_once, 1e6)
         self.retrying = RetryingWriter(rate_limiter, self.api, self.clock, BackoffOptions(0.1, 5.0), Random(1))
         self.recorder = EventRecorder(self.api.create_event, self.clock, urgent=rate_limiter)

@@ -15,7 +15,8 @@ from extender.settings.configuration import Settings
 from extender.tasks.filter_service import AssumedPodOptions, FilterService, ScheduledPods, WatchedPods
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, decode_args
-from extender.wire.objects.kinds import NODES, PODS
+from extender.wire.objects.kinds import NODES
+from tests.builders import read_pod
 from tests.deciding import KeptPlans
 
 JsonObject = dict[str, Any]
@@ -55,7 +56,7 @@ class Played:
             scheduled=self.scheduled,
         )
 
-    async def ask(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> list[str]:
+    async def filter(self, name: str, spec: JsonObject, nodes: tuple[str, ...] = NODE_NAMES) -> list[str]:
         """The nodes for a pending pod, which the watch shows from now on at the latest."""
         return list((await self.result(name, spec, nodes)).passed)
 
@@ -67,11 +68,11 @@ class Played:
 
     def show(self, name: str, spec: JsonObject, on: str = "", **more: Any) -> None:
         pod = pending_pod(name, {**spec, "nodeName": on} if on else spec)
-        self.index.upsert(PODS.decode_object(orjson.dumps({**pod, **more})))
+        self.index.upsert(read_pod({**pod, **more}))
 
 
 def decoded(name: str, spec: JsonObject) -> Pod:
-    return PODS.decode_object(orjson.dumps(pending_pod(name, spec)))
+    return read_pod(pending_pod(name, spec))
 
 
 def pending_pod(name: str, spec: JsonObject) -> JsonObject:

@@ -51,28 +51,28 @@ class Interrupted(Apiserver):
 class Scheduler:
     """kube-scheduler with one pending pod: asks about it once, and again whenever the pod is requeued."""
 
-    def __init__(self, api: Apiserver, asking: dict[str, Any]) -> None:
+    def __init__(self, api: Apiserver, incoming: dict[str, Any]) -> None:
         self._api = api
-        self._asking = asking
+        self._incoming = incoming
         self._known = 0
 
-    def ask(self, leader: Scene) -> None:
+    def request(self, leader: Scene) -> None:
         """One attempt, and what comes of it: a binding, a preemption, or a condition."""
-        asking = self._api.pods["default", "asking"]
-        full = sum(pod.requests.get("cpu", 0) for pod in self._on_node()) + asking.requests.get("cpu", 0) > 3000
-        if not full and leader.filter("n1", **self._asking).passed:
-            self._api.put(msgspec.structs.replace(asking, node="n1"))
+        incoming = self._api.pods["default", "asking"]
+        full = sum(pod.requests.get("cpu", 0) for pod in self._on_node()) + incoming.requests.get("cpu", 0) > 3000
+        if not full and leader.filter("n1", **self._incoming).passed:
+            self._api.put(msgspec.structs.replace(incoming, node="n1"))
             return
         if full:
-            leader.preempt({"n1": [pod.name for pod in self._on_node()]}, **self._asking)
-        self._api.put(msgspec.structs.replace(asking, rejection="Unschedulable: 0/1 nodes are available"))
+            leader.preempt({"n1": [pod.name for pod in self._on_node()]}, **self._incoming)
+        self._api.put(msgspec.structs.replace(incoming, rejection="Unschedulable: 0/1 nodes are available"))
 
-    def ask_if_requeued(self, leader: Scene) -> bool:
+    def request_if_requeued(self, leader: Scene) -> bool:
         """Whether the pod is bound. The end of a pod makes kube-scheduler try others too."""
         effects = self._api.effects
         new, self._known = effects[self._known :], len(effects)
         if any(effect.startswith(("annotate asking", "delete", "nominate asking -")) for effect in new):
-            self.ask(leader)
+            self.request(leader)
         return bool(self._api.pods["default", "asking"].node)
 
     def _on_node(self) -> list[Pod]:

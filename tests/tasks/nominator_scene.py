@@ -19,7 +19,8 @@ from extender.tasks.rejected_pods import REQUEUE_ANNOTATION, Nominator, Nominato
 from extender.tasks.sliced_work import Traffic
 from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult, decode_args
-from extender.wire.objects.kinds import NAMESPACES, NODES, PODS
+from extender.wire.objects.kinds import NAMESPACES, NODES
+from tests.builders import read_pod
 from tests.deciding import filter_nodes
 from tests.fakes import FakeClock, FakeWriter, until
 
@@ -85,7 +86,7 @@ class Scene:
         self.index.upsert(NAMESPACES.decode_object(orjson.dumps({"metadata": {"name": name, "labels": labels}})))
 
     def show(self, name: str, spec: JsonObject, **status: Any) -> None:
-        self.index.upsert(PODS.decode_object(orjson.dumps({**pod(name, spec), "status": status})))
+        self.index.upsert(read_pod({**pod(name, spec), "status": status}))
 
     def nominated(self) -> list[tuple[str, str]]:
         """Pod and node of each nomination written."""
@@ -107,7 +108,7 @@ class Scene:
     def requeued(self) -> list[str]:
         return self.writer.annotated(REQUEUE_ANNOTATION)
 
-    def ask(self, name: str, spec: JsonObject, *nodes: str) -> FilterResult:
+    def filter(self, name: str, spec: JsonObject, *nodes: str) -> FilterResult:
         """Asks about a pending pod, which the watch shows from now on at the latest."""
         if name not in self.index.pods:
             self.show(name, spec)
@@ -134,10 +135,10 @@ class LateFailure(FakeWriter):
 
     def __init__(self) -> None:
         super().__init__(failures=[Conflict("another client was faster")])
-        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+        self.requested, self.answer = asyncio.Event(), asyncio.Event()
 
     async def nominate(self, pod: PodRef, node: str) -> None:
-        self.asked.set()
+        self.requested.set()
         await self.answer.wait()
         await super().nominate(pod, node)
 
@@ -146,7 +147,7 @@ def pod(name: str, spec: JsonObject) -> JsonObject:
     return {"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": "web"}}, "spec": spec}
 
 
-class AskingWriter(FakeWriter):
+class RequestingWriter(FakeWriter):
     """The scheduler asks as soon as a pod is annotated, and has its answer at once."""
 
     traffic: Traffic
@@ -169,6 +170,6 @@ async def at_rest(clock: FakeClock) -> None:
 def nominated(scene: Scene, clock: FakeClock, name: str = "asking") -> None:
     """The pod is nominated now, as the watch shows too."""
     scene.show(name, APART, nominatedNodeName="n3")
-    asking = scene.index.pods[name]
-    scene.index.assume(asking, ("n3",), clock.now(), doubted=True)
-    scene.requeuer.await_request(asking, "n3")
+    incoming = scene.index.pods[name]
+    scene.index.assume(incoming, ("n3",), clock.now(), doubted=True)
+    scene.requeuer.await_request(incoming, "n3")

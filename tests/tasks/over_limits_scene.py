@@ -22,7 +22,7 @@ def counted(found: OverLimits) -> dict[str, int]:
     return {limit: pods for limit, pods in found.counts().items() if pods}
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str]]:
     return [(record.message, vars(record)["pod"], vars(record)["limit"]) for record in caplog.records]
 
 
@@ -41,13 +41,13 @@ class Index:
 
 
 class Scene:
-    """What is told of pods."""
+    """Records the reports about pods."""
 
     def __init__(self) -> None:
         self.index = Index()
         self.pods = InjectedPods(self.index, self.index.known)
-        self.told: list[tuple[str, tuple[PolicyKey, ...]]] = []
-        self.pods.on_injected = lambda signature, policies: self.told.append((signature.namespace, tuple(policies)))
+        self.reported: list[tuple[str, tuple[PolicyKey, ...]]] = []
+        self.pods.on_injected = lambda signature, policies: self.reported.append((signature.namespace, tuple(policies)))
 
 
 def recorded_pod(uid: str, *policies: object, text: str | None = None) -> Pod:

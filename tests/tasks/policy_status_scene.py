@@ -31,7 +31,7 @@ def _place(key: PolicyKey) -> str:
     return f"{key.namespace}/{key.name}" if key.namespace else key.name
 
 
-class Told(EventRecorder):
+class RecordedReasons(EventRecorder):
     """Events that are to be recorded."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Scene:
         self.time = NOON
         self.is_complete = True
         self.uses: dict[PolicyKey, list[DomainUse]] = {}
-        self.events = Told()
+        self.events = RecordedReasons()
         self.status = PolicyStatus(
             PolicyObjects(self.api, "extender", "a"),
             self.events,
@@ -114,7 +114,7 @@ class Scene:
         found = [FieldConflict(key, field, "differs", ConflictPolicy.KEEP_POD) for field in fields]
         self.status.record(Changes(self.known(key), conflicts=found))
 
-    def told(self, key: PolicyKey) -> dict[str, tuple[str, str]]:
+    def conditions(self, key: PolicyKey) -> dict[str, tuple[str, str]]:
         return {each["type"]: (each["status"], each["reason"]) for each in self.status_of(key)["conditions"]}
 
 

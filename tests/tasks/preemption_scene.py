@@ -25,7 +25,7 @@ from extender.telemetry.metrics import PreemptionMetrics
 from extender.verbs.filter import FilterVerb
 from extender.verbs.preempt import decide_preemption
 from extender.wire.extender_v1 import FilterResult
-from tests.builders import asking, preempting, settings
+from tests.builders import extender_args, preempting, settings
 from tests.contenders import cluster, contender_json
 from tests.fakes import FakeClock, settle
 from tests.tasks.apiserver import Apiserver
@@ -84,7 +84,7 @@ class Scene:
 
     def filter(self, *names: str, **pod: Any) -> FilterResult:
         """The answer to filter, with the plan submitted that goes with it."""
-        args = asking(contender_json(**pod), *(names or self.index.view.known))
+        args = extender_args(contender_json(**pod), *(names or self.index.view.known))
         decision = self.filter_verb.decide(args, 0)
         if decision.plan is not None:
             self.preempting.submit(decision.plan)

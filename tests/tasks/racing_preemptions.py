@@ -73,11 +73,11 @@ async def preempted(*objects: Object) -> tuple[list[str], Plans]:
     return [each.node for each in candidates], plans
 
 
-ASKING = contender("asking", priority=100)
+INCOMING = contender("asking", priority=100)
 VICTIMS = tuple(contender(f"victim-{number}", on="n1", app="web") for number in range(2))
 
 
-def scene(*allowed: int, pods: Sequence[Pod] = (ASKING, *VICTIMS), **sections: Any) -> Scene:
+def scene(*allowed: int, pods: Sequence[Pod] = (INCOMING, *VICTIMS), **sections: Any) -> Scene:
     """Two web pods on a node, and a budget for them that allows so many disruptions; no budget without a number."""
     budgets = [budget(f"keep-{number}", each, app="web") for number, each in enumerate(allowed)]
     return Scene(stage("n1"), *pods, *budgets, **sections)

@@ -14,7 +14,7 @@ from extender.tasks.rejected_pods import REQUEUE_ANNOTATION, TURN_STEP_SECONDS, 
 from extender.verbs.filter import FilterVerb
 from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult
-from tests.builders import asking, index_of, node, pod, pod_json, term
+from tests.builders import extender_args, index_of, node, pod, pod_json, term
 from tests.fakes import FakeClock, FakeWriter, until
 from tests.features.quotas.tenants import NODES, Tenants, limited, quotas_of, reaching_json
 
@@ -51,10 +51,10 @@ class Scene:
             self.writes, self.clock, 100.0, self.verb.would_pass, [lambda args: self.searched.append(args.pod.name)]
         )
 
-    def ask(self, name: str) -> FilterResult:
+    def filter(self, name: str) -> FilterResult:
         """The answer about a pending pod with every node, as the filter service gives it; one that passes is assumed."""
         self.index.upsert(pod(name, app="web", apart=[APART]))
-        args = asking(web(name), *self.names)
+        args = extender_args(web(name), *self.names)
         result = self.verb.decide(args, 0).result
         if result.passed:
             self.index.assume(args.pod, result.passed, self.clock.now())
@@ -102,7 +102,7 @@ class Requeued(Tenants):
 
     async def reject(self, name: str) -> None:
         assert not await self.passes(name)
-        self.requeuer.consider(asking(reaching_json(name), *NODES))
+        self.requeuer.consider(extender_args(reaching_json(name), *NODES))
 
     @property
     def woken(self) -> list[str]:

@@ -16,7 +16,7 @@ from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.jobs import RecorderSettings
 from extender.tasks.recorder import RecordedFilterVerb, Recorder
-from tests.builders import asking, node, pod_json, settings
+from tests.builders import extender_args, node, pod_json, settings
 from tests.fakes import FakeClock
 
 
@@ -34,9 +34,9 @@ class Recorded:
         for name in ("n1", "n2"):
             self.index.upsert(node(name))
 
-    def ask(self, number: int) -> None:
+    def request(self, number: int) -> None:
         """One question, about a pod that the watch does not show."""
-        self.verb.decide(asking(pod_json(f"asking-{number}"), "n1", "n2"), seed=number)
+        self.verb.decide(extender_args(pod_json(f"asking-{number}"), "n1", "n2"), seed=number)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

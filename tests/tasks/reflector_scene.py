@@ -58,16 +58,16 @@ class Scene:
         for name, run in self.reflectors.jobs():
             self.tasks[name] = asyncio.ensure_future(run())
 
-    async def told(self, kind: str, count: int = 1) -> None:
-        """Wait until the reflector of that kind has told so many things."""
-        await until(lambda: self.fakes[kind].told >= count)
+    async def handled(self, kind: str, count: int = 1) -> None:
+        """Wait until the handler has handled so many calls of the reflector of that kind."""
+        await until(lambda: self.fakes[kind].handled >= count)
 
     async def all_in(self) -> None:
         """Namespaces, nodes and one pod are in."""
         self.start("namespaces", "nodes", "pods")
-        self.fakes["namespaces"].tell_all(SPACE)
-        self.fakes["nodes"].tell_all(NODE)
-        self.fakes["pods"].tell_all(pod(1))
+        self.fakes["namespaces"].notify_list(SPACE)
+        self.fakes["nodes"].notify_list(NODE)
+        self.fakes["pods"].notify_list(pod(1))
         async with asyncio.timeout(PATIENCE):
             await self.reflectors.wait_until_synced()
         for fake in self.fakes.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from extender.model.objects import Pod
 from extender.tasks.rejected_pods import Nominator, NominatorOptions, RejectedPodWriter, Requeuer
-from tests.builders import asking, index_of, namespace, node, pod, pod_json
+from tests.builders import extender_args, index_of, namespace, node, pod, pod_json
 from tests.fakes import FakeClock, FakeWriter, running, until
 
 CROWD = 3000
@@ -26,7 +26,7 @@ class Crowd:
     async def nominate(self) -> None:
         """Each pod is rejected on the one node that was asked about."""
         for each in self.pods:
-            self.nominator.consider(asking(pod_json(each.name, namespace=each.namespace), "n1"))
+            self.nominator.consider(extender_args(pod_json(each.name, namespace=each.namespace), "n1"))
         await self.nominator.run()
 
     async def requeue(self) -> None:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 
-import orjson
 from msgspec.structs import replace
 
 from extender.compose.foundation import make_index
@@ -18,8 +17,7 @@ from extender.tasks.filter_service import AssumedPodOptions, FilterService, Watc
 from extender.tasks.shadow import Shadow
 from extender.tasks.sliced_work import Traffic
 from extender.verbs.filter import FilterVerb
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json, asking, node, pod, pod_json, settings
+from tests.builders import Json, extender_args, node, pod, pod_json, read_pod, settings
 from tests.deciding import KeptPlans
 from tests.fakes import FakeClock, running
 
@@ -46,10 +44,10 @@ class Scene:
         for each in objects:
             self.shadow.upsert(each)
 
-    async def ask(self, name: str, fields: Json, *names: str, then: float = 1.0) -> None:
+    async def request(self, name: str, fields: Json, *names: str, then: float = 1.0) -> None:
         """The scheduler asks about a pending pod: these nodes have passed its plugins. Afterwards some time passes."""
         self.show(pod(name, **fields))
-        result = await self.filter(asking(pod_json(name, **fields), *(names or NAMES)))
+        result = await self.filter(extender_args(pod_json(name, **fields), *(names or NAMES)))
         assert list(result.passed) == list(names or NAMES)  # in augment mode the rules reject nothing
         await self.wait(then)
 
@@ -80,7 +78,7 @@ class Scene:
 
 
 def decoded(found: Json) -> Object:
-    return PODS.decode_object(orjson.dumps(found))
+    return read_pod(found)
 
 
 @asynccontextmanager

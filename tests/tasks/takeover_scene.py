@@ -22,17 +22,17 @@ class Cluster(WatchFreshness):
     ours: str = "400"
     quiet: bool = False
     failures: list[KubeError] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     async def newest_version(self) -> str:
-        self.asked.append("newest")
+        self.requests.append("newest")
         if self.failures:
             raise self.failures.pop(0)
         return self.newest
 
     async def is_quiet_since(self, version: str) -> bool:
         """After a second."""
-        self.asked.append(f"since {version}")
+        self.requests.append(f"since {version}")
         await self.clock.sleep(1.0)
         return self.quiet
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import orjson
 import pytest
 
 from extender.index.audit import audit, audit_steps
 from extender.tasks.index_upkeep import Auditing
-from extender.wire.objects.kinds import PODS
+from tests.builders import read_pod
 from tests.fakes import FakeClock, until
 from tests.tasks.audited_cluster import cluster, counted, pod_json
 
@@ -39,18 +38,18 @@ async def test_a_true_index_is_left_alone() -> None:
     assert (auditing.differences, index.drifts) == (0, 0)
 
 
-@pytest.mark.parametrize("gone", ["on-n1", "on-n2"])
-def test_a_change_that_cannot_be_counted_is_counted_anew_instead(gone: str) -> None:
+@pytest.mark.parametrize("deleted", ["on-n1", "on-n2"])
+def test_a_change_that_cannot_be_counted_is_counted_anew_instead(deleted: str) -> None:
     """A count that would become negative shows that one was lost before; nothing of the change is."""
     index = cluster()
     for group in (group for _, groups in index.counts.selections.acquired() for group in groups):
         group.counts.clear()
         group._levels = None
-    pod = index.pods[gone]
+    pod = index.pods[deleted]
     assert index.delete(pod)
     assert index.drifts == 1
     assert audit(index) == ["the index had to be rebuilt once"]
-    assert gone not in index.pods
+    assert deleted not in index.pods
 
 
 def test_counting_anew_keeps_every_answer() -> None:
@@ -59,6 +58,4 @@ def test_counting_anew_keeps_every_answer() -> None:
     index.rebuild()
     assert counted(index) == before
     assert index.statistics() == {**sizes, "drifts": 1}
-    assert index.view.is_undetermined(
-        index.view.compiled(PODS.decode_object(orjson.dumps(pod_json("asking"))).signature)
-    )
+    assert index.view.is_undetermined(index.view.compiled(read_pod(pod_json("asking")).signature))

@@ -16,9 +16,9 @@ from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.preempt_and_bind import BindService, UnansweredBindings
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import BindingArgs
-from tests.builders import asking, index_of, matching, namespace, node, pod, pod_json, taint, term
+from tests.builders import extender_args, index_of, matching, namespace, node, pod, pod_json, taint, term
 from tests.fakes import FakeClock, FakeWriter
-from tests.index.counting import Gone, apply
+from tests.index.counting import Deleted, apply
 from tests.policies import expression as requirement
 from tests.policies import node_term, policy, requiring
 
@@ -46,7 +46,9 @@ def passed_to_n1() -> ClusterIndex:
 def allowed(index: ClusterIndex) -> list[str]:
     """The nodes that filter lets the later pod have."""
     verb = FilterVerb(index.view, Settings(placement="cooperative"))
-    return sorted(verb.decide(asking(LATER, *(name for name in NODES if name in index.view.known)), 0).result.passed)
+    return sorted(
+        verb.decide(extender_args(LATER, *(name for name in NODES if name in index.view.known)), 0).result.passed
+    )
 
 
 async def bind(index: ClusterIndex, *failures: Exception) -> tuple[str, list[str]]:
@@ -60,7 +62,7 @@ async def bind(index: ClusterIndex, *failures: Exception) -> tuple[str, list[str
 class Change:
     """An object as it is afterwards, or its deletion, and the nodes that filter lets the later pod have from then on."""
 
-    step: Object | Gone
+    step: Object | Deleted
     nodes: tuple[str, ...]
 
 
@@ -86,7 +88,7 @@ async def test_the_pod_is_bound_as_it_was_decided_and_counts_by_what_is_true_now
 
 async def test_the_node_is_deleted_and_the_pod_counts_nowhere_until_it_comes_back() -> None:
     """The API server takes the binding; the garbage collector of pods deletes the pod then."""
-    index = apply(passed_to_n1(), Gone(node("n1", zone="z1")))
+    index = apply(passed_to_n1(), Deleted(node("n1", zone="z1")))
     assert await bind(index) == ("", ["bind web n1"])
     assert (allowed(index), audit(index)) == (["n2", "n3"], [])
     index.upsert(node("n1", zone="z1"))
@@ -94,7 +96,7 @@ async def test_the_node_is_deleted_and_the_pod_counts_nowhere_until_it_comes_bac
 
 
 async def test_the_pod_is_deleted_and_nothing_is_bound() -> None:
-    index = apply(passed_to_n1(), Gone(COMING))
+    index = apply(passed_to_n1(), Deleted(COMING))
     answer, written = await bind(index, NotFound("404", status=404))
     assert (answer.startswith("not bound: "), written) == (True, [])
     assert (allowed(index), audit(index)) == (list(NODES), [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import orjson
 import pytest
 
 from extender.index.audit import audit
@@ -23,7 +22,7 @@ from extender.kube.errors import (
 from extender.tasks.preempt_and_bind import BindService
 from extender.wire.errors import WireError
 from extender.wire.extender_v1 import BindingArgs, decode_binding_args, encode_binding
-from extender.wire.objects.kinds import PODS
+from tests.builders import read_pod
 from tests.fakes import FakeWriter, running, until
 from tests.tasks.bindings import POD, TIMED_OUT, Answers, HeldWriter, JsonObject, Unanswered, binder, cluster
 
@@ -52,7 +51,7 @@ async def test_a_binding_that_fails_frees_the_place_only_once_nothing_is_under_w
     index, writer = cluster(), HeldWriter()
     binding = binder(index, writer)
     first = asyncio.create_task(binding.bind(ARGS))
-    await until(lambda: writer.asked)
+    await until(lambda: writer.requests)
     assert await binding.bind(ARGS) == "not bound: the pod is being bound already"
     assert list(index.assumed.held) == ["u"]
     writer.go.set()
@@ -81,7 +80,7 @@ async def test_a_pod_that_may_be_bound_keeps_its_room_until_that_is_known(error:
     assert await played.binder.bind(ARGS) == str(error)
     played.report()
     assert (await played.filter()).error == "cannot decide: the pod is being bound, or may be bound already"
-    played.filter_service.attempt_failed(PODS.decode_object(orjson.dumps(POD)))
+    played.filter_service.attempt_failed(read_pod(POD))
     played.index.assumed.review(played.clock.now() + 5, AssumptionTimeouts(expiry=120, failure_grace=2, doubt=120))
     assert played.assumed == ["n2"]
     assert await played.binder.bind(ARGS) == "not bound: the pod is being bound already"
@@ -103,7 +102,7 @@ async def test_a_request_that_runs_out_of_time_leaves_the_binding_open() -> None
     played, writer = Unanswered(Answers("")), HeldWriter()
     binding = BindService(played.index, writer, played.clock, played.unanswered)
     call = asyncio.create_task(binding.bind(ARGS))
-    await until(lambda: writer.asked)
+    await until(lambda: writer.requests)
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
     assert (await played.filter()).error != ""
@@ -182,21 +181,21 @@ async def test_a_late_read_does_not_end_a_newer_binding() -> None:
     """The read of the first attempt says that the pod is not bound; by then the second one is under way."""
     played, writer = Unanswered(Answers("")), HeldWriter()
     await played.binder.bind(ARGS)
-    asking = asyncio.Event()
+    incoming = asyncio.Event()
     answer = asyncio.Event()
 
     async def slow(_pod: PodRef) -> str:
-        asking.set()
+        incoming.set()
         await answer.wait()
         return ""
 
     played.answers.node_of = slow  # type: ignore[method-assign]  # a read that the test lets end
     async with running(played.unanswered.run):
-        await asking.wait()
+        await incoming.wait()
         played.index.assumed.forget("u")
         await played.filter()
         newer = asyncio.create_task(BindService(played.index, writer, played.clock, played.unanswered).bind(ARGS))
-        await until(lambda: writer.asked)
+        await until(lambda: writer.requests)
         answer.set()
         await asyncio.sleep(0)
         writer.go.set()
@@ -221,7 +220,7 @@ FORGED = {
 @pytest.mark.parametrize(("shown", "args", "problem"), FORGED.values(), ids=FORGED)
 async def test_nothing_is_bound_on_the_word_of_a_request(shown: JsonObject, args: BindingArgs, problem: str) -> None:
     index, writer = cluster(), FakeWriter()
-    index.upsert(PODS.decode_object(orjson.dumps(shown)))
+    index.upsert(read_pod(shown))
     assert await binder(index, writer).bind(args) == f"not bound: {problem}"
     assert writer.effects == []
 

@@ -100,16 +100,16 @@ def test_nodes_and_their_pods_may_go_between_two_steps(monkeypatch: pytest.Monke
 def test_which_policies_select_the_pods_is_asked_in_a_step_for_each_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(policy(**FULLEST))
     scene.put(*(replica(f"a{n}", "a", revision=f"r{n}") for n in range(5)))
-    asked: list[str] = []
+    requested: list[str] = []
 
     def noted(*_: object) -> str:
-        asked.append("")
+        requested.append("")
         return ""
 
     monkeypatch.setattr(deletion_costs, "directed_key", noted)
     most = 0
     for _ in wanted_costs(scene.index.view, settings(policies={"enabled": True})):
-        most, asked[:] = max(most, len(asked)), []
+        most, requested[:] = max(most, len(requested)), []
     assert most == 1
 
 

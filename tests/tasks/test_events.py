@@ -196,7 +196,7 @@ RESOLVED = ("Normal", "ConflictResolved", "no conflict is known any more")
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "recorded"),
     [
         pytest.param({}, status(), [APPLIED], id="a new policy"),
         pytest.param({}, status(pods=1), [APPLIED_TO_ONE], id="a new policy that selects one pod"),
@@ -218,10 +218,10 @@ RESOLVED = ("Normal", "ConflictResolved", "no conflict is known any more")
     ],
 )
 def test_an_event_tells_of_a_condition_that_has_changed(
-    before: Json, after: Json, told: list[tuple[str, str, str]]
+    before: Json, after: Json, recorded: list[tuple[str, str, str]]
 ) -> None:
     found: list[ObjectEvent] = list(condition_events(ONE, "uid-1", before, after, NOON))
-    assert [(each.type, each.reason, each.note) for each in found] == told
+    assert [(each.type, each.reason, each.note) for each in found] == recorded
     assert {(each.about, each.at) for each in found} <= {(PolicyRef(ONE, "uid-1"), NOON)}
 
 
@@ -270,7 +270,7 @@ async def test_an_event_tells_what_rejects_the_pod() -> None:
         ObjectEvent(PodRef("default", "asking", "uid-asking"), "Warning", "PlacementRejected", "Scheduling", NOTE, NOON)
     ]
     assert scene.clock.time >= rejected + SETTLED_SECONDS
-    assert scene.told == {"written": 1}
+    assert scene.recorded == {"written": 1}
 
 
 async def test_the_same_text_is_not_repeated_for_the_same_pod_until_it_may_have_expired() -> None:
@@ -284,7 +284,7 @@ async def test_the_same_text_is_not_repeated_for_the_same_pod_until_it_may_have_
         scene.clock.time += LOOK_AGAIN_SECONDS
         scene.reject("asking")
         await until(lambda: scene.total == 2)
-        assert scene.told == {"written": 1, "repeated": 1}
+        assert scene.recorded == {"written": 1, "repeated": 1}
         scene.clock.time += REPEATED_AFTER_SECONDS
         scene.reject("asking")
         await until(lambda: scene.total == 3)
@@ -315,7 +315,7 @@ async def test_another_text_is_told_when_the_pod_is_looked_at_again() -> None:
         scene.reject("asking")
         await until(lambda: scene.total == 2)
     assert "2 counted, 0 would pass (because of default/more, default/on)" in scene.api.events[1].note
-    assert scene.told == {"written": 2}
+    assert scene.recorded == {"written": 2}
 
 
 @pytest.mark.parametrize("change", ["bound", "deleted", "nominated", "assumed", "passes"])
@@ -335,7 +335,7 @@ async def test_a_pod_that_is_not_rejected_any_more_has_no_event(change: str) -> 
             case _:
                 scene.index.delete(scene.index.pods["uid-on"])
         await until(lambda: scene.total)
-    assert (scene.api.events, scene.told) == ([], {"outdated": 1})
+    assert (scene.api.events, scene.recorded) == ([], {"outdated": 1})
 
 
 async def test_a_pod_that_is_bound_while_it_is_explained_has_no_event() -> None:
@@ -351,7 +351,7 @@ async def test_a_pod_that_is_bound_while_it_is_explained_has_no_event() -> None:
     async with scene.leading():
         scene.reject("asking")
         await until(lambda: scene.total)
-    assert (scene.api.events, scene.told) == ([], {"outdated": 1})
+    assert (scene.api.events, scene.recorded) == ([], {"outdated": 1})
 
 
 @pytest.mark.parametrize("change", ["bound", "deleted", "deleted while the event is written"])
@@ -374,7 +374,7 @@ async def test_of_a_pod_that_is_bound_or_deleted_no_note_is_kept(change: str, mo
             scene.index.upsert(pod("asking", **APART, priority=1))
             assert set(scene.events._last) == {"uid-asking"}
             end()
-    assert scene.told == {"written": 1}
+    assert scene.recorded == {"written": 1}
     assert (len(scene.events._last), len(scene.index.pod_changes)) == (0, 0)
 
 
@@ -399,7 +399,7 @@ async def test_a_replica_that_does_not_lead_records_nothing() -> None:
         await until(lambda: scene.total)
     scene.reject("after")
     assert [each.about.reference()["name"] for each in scene.api.events] == ["led"]
-    assert scene.told == {"written": 1}
+    assert scene.recorded == {"written": 1}
 
 
 async def test_of_many_pods_some_have_an_event_at_once_and_one_more_as_time_goes_on() -> None:
@@ -407,13 +407,13 @@ async def test_of_many_pods_some_have_an_event_at_once_and_one_more_as_time_goes
     async with scene.leading():
         for number in range(MOST_QUEUED + 10):
             scene.reject(f"p{number}")
-        assert scene.told == {"suppressed": 10}, "the queue is bounded"
+        assert scene.recorded == {"suppressed": 10}, "the queue is bounded"
         begun = scene.clock.time + SETTLED_SECONDS
-        await until(lambda: scene.told.get("written", 0) >= AT_ONCE)
+        await until(lambda: scene.recorded.get("written", 0) >= AT_ONCE)
         assert scene.clock.time <= begun + 3 * REFILL_SECONDS
         await until(lambda: scene.total == MOST_QUEUED + 10)
         assert scene.clock.time - begun >= (MOST_QUEUED - AT_ONCE - 1) * REFILL_SECONDS
-    assert scene.told == {"written": MOST_QUEUED, "suppressed": 10}
+    assert scene.recorded == {"written": MOST_QUEUED, "suppressed": 10}
 
 
 async def test_an_event_of_a_pod_is_not_behind_those_of_another_namespace() -> None:
@@ -433,7 +433,7 @@ async def test_a_failure_is_counted_and_the_next_rejection_of_the_pod_is_told() 
     async with scene.leading():
         scene.api.failures = [Unreachable("down")]
         scene.reject("asking")
-        await until(lambda: scene.told == {"failed": 1})
+        await until(lambda: scene.recorded == {"failed": 1})
         scene.reject("asking")
         await until(lambda: scene.api.events)
     assert [each.note for each in scene.api.events] == [NOTE]
@@ -454,5 +454,5 @@ async def test_a_rule_whose_state_cannot_be_told_leaves_the_events_of_other_pods
         scene.reject("asking")
         await until(lambda: scene.total == 2)
     assert [each.about for each in scene.api.events] == [PodRef("default", "asking", "uid-asking")]
-    assert scene.told == {"failed": 1, "written": 1}
+    assert scene.recorded == {"failed": 1, "written": 1}
     assert "a rejection could not be explained" in caplog.text

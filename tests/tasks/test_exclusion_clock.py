@@ -47,8 +47,8 @@ async def test_time_is_applied_where_it_is_due_and_each_domain_is_told_once(capl
     put()
     await clock.advance(STEP_SECONDS)
     task.cancel()
-    told = [each.getMessage() for each in caplog.records if "topology domain" in each.getMessage()]
-    assert told == ["topology domain is excluded from spread", "topology domain counts again for spread"]
+    logged = [each.getMessage() for each in caplog.records if "topology domain" in each.getMessage()]
+    assert logged == ["topology domain is excluded from spread", "topology domain counts again for spread"]
 
 
 HOUR = 3600.0

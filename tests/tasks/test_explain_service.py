@@ -76,10 +76,10 @@ async def test_a_pod_that_does_not_exist_is_explained_and_leaves_nothing_in_the_
 async def test_the_loop_is_free_between_slices_and_a_change_in_between_is_told() -> None:
     """By this clock each look at the time takes 0.6 ms, so that a slice is one step."""
     index, clock = cluster(nodes=600), FakeClock(step=0.0006)
-    asked = asyncio.create_task(service(index, clock).explain("default", "asking"))
+    requested = asyncio.create_task(service(index, clock).explain("default", "asking"))
     await until(lambda: clock.slept)
     index.delete(index.pods["uid-on-n1"])
-    found = await asked
+    found = await requested
     assert found.is_changed
     assert len(clock.slept) >= 5
     assert set(clock.slept) == {0.003}
@@ -340,11 +340,11 @@ async def test_preemptions_show_their_victims_the_longest_first() -> None:
     victims = [contender(f"victim-{at:02}", on="n0") for at in range(52)]
     for each in (*victims[1:], structs.replace(victims[1], terminating=True)):
         index.upsert(each)
-    asking, other = contender("asking", priority=100), contender("other", namespace="shop")
+    incoming, other = contender("asking", priority=100), contender("other", namespace="shop")
     records = [
         PreemptionRecord(PreemptionPlan(other, "n1", tuple(victims[2:3])), clock.time - 60, clock.time),
         PreemptionRecord(
-            PreemptionPlan(asking, "n0", tuple(victims), pdb_violations=2),
+            PreemptionPlan(incoming, "n0", tuple(victims), pdb_violations=2),
             clock.time - 90,
             clock.time,
             PreemptionPhase.UNBOUND,

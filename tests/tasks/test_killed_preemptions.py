@@ -17,18 +17,20 @@ BY_ROOM: dict[str, Any] = {"name": "asking", "priority": 100, "cpu": 3000}
 BY_RULE: dict[str, Any] = {"name": "asking", "priority": 100, "apart": [term("host", app="low")]}
 
 
-@pytest.mark.parametrize("asking", [BY_ROOM, BY_RULE], ids=["room", "rule"])
+@pytest.mark.parametrize("incoming", [BY_ROOM, BY_RULE], ids=["room", "rule"])
 @pytest.mark.parametrize("written", range(WRITES + 1))
-async def test_the_next_leader_finishes_a_preemption_whatever_was_written(asking: dict[str, Any], written: int) -> None:
+async def test_the_next_leader_finishes_a_preemption_whatever_was_written(
+    incoming: dict[str, Any], written: int
+) -> None:
     api = Interrupted()
     lows = [contender(f"low-{at}", on="n1", cpu=1000, app="low") for at in range(VICTIMS)]
     api.put(stage("n1", cpu=3000))
-    for pod in (contender(**asking), *lows):
+    for pod in (contender(**incoming), *lows):
         api.put(pod)
-    scheduler = Scheduler(api, asking)
+    scheduler = Scheduler(api, incoming)
     api.left = written
     async with Scene(api=api).running() as killed:
-        scheduler.ask(killed)
+        scheduler.request(killed)
         await killed.go()
         if written < WRITES:
             await api.stopped.wait()
@@ -37,7 +39,7 @@ async def test_the_next_leader_finishes_a_preemption_whatever_was_written(asking
         leader.preempting.recover()
         async with overlooking(leader):
             for _ in range(20):
-                if scheduler.ask_if_requeued(leader):
+                if scheduler.request_if_requeued(leader):
                     break
                 await leader.pass_time(0.5)
     assert api.pods["default", "asking"].node == "n1"

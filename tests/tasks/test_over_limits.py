@@ -9,7 +9,7 @@ from extender.model.objects import Node, PodSignature
 from extender.model.policies import GROUP, PolicyKey
 from extender.tasks.reflectors import OverLimits
 from tests.fakes import FakeClock, FakeIndex
-from tests.tasks.over_limits_scene import Scene, above, counted, limited_pod, recorded_pod, told
+from tests.tasks.over_limits_scene import Scene, above, counted, limited_pod, logged, recorded_pod
 
 PLAIN = PodSignature("team-a")
 
@@ -56,14 +56,14 @@ def test_each_signature_is_logged_once(caplog: pytest.LogCaptureFixture) -> None
     found.upsert(limited_pod(2, signature))
     found.upsert(limited_pod(3, above()))
     text = "too many, limits.affinityTerms is 1"
-    assert told(caplog) == [("pod is above a limit", f"team-a/pod-{number}", text) for number in (1, 3)]
+    assert logged(caplog) == [("pod is above a limit", f"team-a/pod-{number}", text) for number in (1, 3)]
 
 
 def test_of_many_signatures_the_first_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     found = OverLimits(FakeIndex(), FakeClock())
     for number in range(100):
         found.upsert(limited_pod(number, above()))
-    assert len(told(caplog)) == 1
+    assert len(logged(caplog)) == 1
 
 
 # -- Which policies a new pod says were injected into it ---------------------------------------------------------------
@@ -82,7 +82,7 @@ def test_each_new_pod_tells_its_policies_once() -> None:
         recorded_pod("3"),
     ):
         assert scene.pods.upsert(each)
-    assert scene.told == [("shop", (OURS, WIDE))] * 2
+    assert scene.reported == [("shop", (OURS, WIDE))] * 2
     assert set(scene.index.known) == {"1", "2", "3"}
     assert scene.pods.delete(first)
     assert set(scene.index.known) == {"2", "3"}
@@ -101,11 +101,11 @@ def test_each_new_pod_tells_its_policies_once() -> None:
 def test_a_name_that_is_no_policy_of_ours_is_passed_over(name: str) -> None:
     scene = Scene()
     scene.pods.upsert(recorded_pod("1", name, str(OURS)))
-    assert scene.told == [("shop", (OURS,))]
+    assert scene.reported == [("shop", (OURS,))]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"": 5}', '{"": {"policies": [{"policy": 5}]}}'])
 def test_an_annotation_of_another_form_tells_nothing(text: str) -> None:
     scene = Scene()
     assert scene.pods.upsert(recorded_pod("1", text=text))
-    assert scene.told == [("shop", ())]
+    assert scene.reported == [("shop", ())]

@@ -17,18 +17,18 @@ from tests.tasks.overlooked_scene import Scene, given_up
 
 IN_TEAM = {**term("host", app="web"), "namespaceSelector": {"matchLabels": {"team": "a"}}}
 ANNOTATED = "annotate asking placement.extender.dev/requeued"
-ASKING = contender("asking", priority=100, cpu=4000)
+INCOMING = contender("asking", priority=100, cpu=4000)
 FULL: Sequence[Object] = (stage("n1"), contender("low", on="n1", cpu=4000))
 
 
 async def test_a_pod_that_a_node_takes_now_is_requeued() -> None:
-    async with Scene(stage("n1"), given_up(ASKING)).looked() as s:
+    async with Scene(stage("n1"), given_up(INCOMING)).looked() as s:
         assert s.effects() == [ANNOTATED]
 
 
 async def test_a_pod_whose_preemption_was_lost_is_requeued_by_a_nomination_that_ends() -> None:
     """kube-scheduler does not try a pod again for its annotation that in-tree plugins have rejected."""
-    async with Scene(*FULL, given_up(ASKING)).looked() as s:
+    async with Scene(*FULL, given_up(INCOMING)).looked() as s:
         assert s.effects() == ["nominate asking n1", "nominate asking -", ANNOTATED]
 
 
@@ -39,31 +39,31 @@ async def test_a_pod_whose_victims_only_our_rules_know_is_requeued_too() -> None
 
 
 @pytest.mark.parametrize(
-    "asking",
+    "incoming",
     [
-        ASKING,  # was not tried yet
-        given_up(ASKING, "SchedulerError: connection refused"),  # kube-scheduler repeats it by itself
-        given_up(ASKING, gated=True),
-        given_up(ASKING, nominated_node="n1", terminating=True),
-        msgspec.structs.replace(ASKING, nominated_node="n1"),
-        given_up(ASKING, terminating=True),
-        given_up(contender("asking", priority=0, cpu=4000)),  # no pod of lower priority is there
-        given_up(contender("asking", priority=100, cpu=4000, never_preempts=True)),
-        given_up(contender("asking", priority=100, cpu=9000)),
+        INCOMING,  # was not tried yet
+        given_up(INCOMING, "SchedulerError: connection refused"),  # kube-scheduler repeats it by itself
+        given_up(INCOMING, gated=True),
+        given_up(INCOMING, nominated_node="n1", terminating=True),
+        msgspec.structs.replace(INCOMING, nominated_node="n1"),
+        given_up(INCOMING, terminating=True),
+        given_up(contender("incoming", priority=0, cpu=4000)),  # no pod of lower priority is there
+        given_up(contender("incoming", priority=100, cpu=4000, never_preempts=True)),
+        given_up(contender("incoming", priority=100, cpu=9000)),
     ],
 )
-async def test_no_other_pod_is_written_to(asking: Pod) -> None:
-    async with Scene(*FULL, asking).looked() as s:
+async def test_no_other_pod_is_written_to(incoming: Pod) -> None:
+    async with Scene(*FULL, incoming).looked() as s:
         assert s.effects() == []
 
 
 @pytest.mark.parametrize("why", ["a plan runs for it", "it has passed since"])
 async def test_a_pod_that_is_on_its_way_is_left_alone(why: str) -> None:
-    s = Scene(*FULL, given_up(ASKING))
+    s = Scene(*FULL, given_up(INCOMING))
     if why == "a plan runs for it":
-        s.index.nominate_in_memory(ASKING, "n1", ["uid-low"])
+        s.index.nominate_in_memory(INCOMING, "n1", ["uid-low"])
     else:
-        s.index.assume(ASKING, ("n1",), 0.0)
+        s.index.assume(INCOMING, ("n1",), 0.0)
     async with s.looked():
         assert s.effects() == []
 
@@ -80,7 +80,7 @@ async def test_a_nomination_that_a_scheduler_without_hints_has_not_followed_is_t
     low: Pod, effects: list[str]
 ) -> None:
     """An earlier leader was to requeue the pod. The nomination stays."""
-    async with Scene(stage("n1"), low, given_up(ASKING, nominated_node="n1")).looked() as s:
+    async with Scene(stage("n1"), low, given_up(INCOMING, nominated_node="n1")).looked() as s:
         assert s.effects() == effects
 
 
@@ -122,7 +122,7 @@ async def test_the_first_pod_of_a_namespace_does_not_wait_for_those_of_another()
 async def test_a_refused_preemption_leads_to_another_look() -> None:
     async with Scene(*FULL).looked(len(WAITS)) as s:
         await settle()
-        s.index.upsert(given_up(ASKING))
+        s.index.upsert(given_up(INCOMING))
         await settle()
         assert s.effects() == []
         s.looks_left = 1
@@ -133,7 +133,7 @@ async def test_a_refused_preemption_leads_to_another_look() -> None:
 
 async def test_a_pod_that_stays_pending_is_requeued_ever_more_rarely() -> None:
     """Any client of the port can have its calls of preempt refused."""
-    s = Scene(stage("n1"), given_up(ASKING))
+    s = Scene(stage("n1"), given_up(INCOMING))
     async with s.looked(len(WAITS)):
         s.looks_left = 1000
         for _ in range(60):
@@ -147,7 +147,7 @@ async def test_a_pod_that_stays_pending_is_requeued_ever_more_rarely() -> None:
 
 
 async def test_a_pod_that_a_look_has_passed_over_is_looked_at_when_its_time_has_come() -> None:
-    s = Scene(stage("n1"), given_up(ASKING))
+    s = Scene(stage("n1"), given_up(INCOMING))
     async with s.looked(len(WAITS)):
         s.looks_left = 1000
         assert len(s.writer.effects) == 2
@@ -156,7 +156,7 @@ async def test_a_pod_that_a_look_has_passed_over_is_looked_at_when_its_time_has_
 
 
 async def test_a_nomination_that_cannot_be_cleared_at_once_is_cleared_later() -> None:
-    s = Scene(*FULL, given_up(ASKING))
+    s = Scene(*FULL, given_up(INCOMING))
     s.writer.uncleared = 3
     async with s.looked():
         assert s.effects() == ["nominate asking n1", "nominate asking -", ANNOTATED]
@@ -166,7 +166,7 @@ async def test_a_node_is_found_among_many_where_nothing_helps_and_other_work_run
     """The only node with pods of lower priority is the last of 2,000."""
     nodes = [stage(f"n{number}") for number in range(2000)]
     equals = [contender(f"equal-{number}", on=f"n{number}", cpu=4000, priority=100) for number in range(1999)]
-    s = Scene(*nodes, *equals, contender("low", on="n1999", cpu=4000), given_up(ASKING))
+    s = Scene(*nodes, *equals, contender("low", on="n1999", cpu=4000), given_up(INCOMING))
     async with s.looked():
         assert s.effects()[0] == "nominate asking n1999"
     assert len(s.clock.slept) > 2000 / 25

@@ -35,7 +35,7 @@ async def test_matched_pods_are_those_that_the_policy_selects_and_that_are_not_e
     await scene.status.round()
     assert scene.status_of(key)["matchedPods"] == 5
     assert scene.status_of(key)["observedGeneration"] == 1
-    assert scene.told(key) == {"Valid": ("True", "Valid"), "Conflicting": ("False", "NoConflict")}
+    assert scene.conditions(key) == {"Valid": ("True", "Valid"), "Conflicting": ("False", "NoConflict")}
 
 
 async def test_what_pods_have_of_the_domains_of_a_policy_is_told_in_its_order() -> None:
@@ -160,7 +160,7 @@ async def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
     await scene.status.round()
     times = {each["type"]: each["lastTransitionTime"] for each in scene.status_of(key)["conditions"]}
     assert times == {"Valid": "2026-11-20T13:00:00Z", "Conflicting": "2026-11-20T12:00:00Z"}
-    assert scene.told(key)["Valid"] == ("False", "Invalid")
+    assert scene.conditions(key)["Valid"] == ("False", "Invalid")
     (message,) = [each["message"] for each in scene.status_of(key)["conditions"] if each["type"] == "Valid"]
     assert message == 'spec.priority: Invalid value: "high": must be an integer'
     assert scene.status_of(key)["observedGeneration"] == 2
@@ -173,11 +173,11 @@ async def test_two_policies_that_direct_the_opposite_name_each_other_until_one_g
     for key, other in ((one, two), (two, one)):
         (conflict,) = scene.status_of(key)["conflicts"]
         assert (conflict["policy"], conflict["field"]) == (str(other), "spec.schedulerName")
-        assert scene.told(key)["Conflicting"] == ("True", "Conflicts")
+        assert scene.conditions(key)["Conflicting"] == ("True", "Conflicts")
     scene.table.remove(two)
     await scene.status.round()
     assert scene.status_of(one)["conflicts"] == []
-    assert scene.told(one)["Conflicting"] == ("False", "NoConflict")
+    assert scene.conditions(one)["Conflicting"] == ("False", "NoConflict")
 
 
 async def test_a_policy_of_a_tenant_is_compared_with_those_that_select_its_namespace() -> None:
@@ -218,18 +218,18 @@ async def test_conflicts_with_pods_are_bounded_and_forgotten_with_their_generati
 async def test_last_applied_is_written_at_most_once_a_minute() -> None:
     scene = Scene()
     key = scene.apply(schedulerName="a")
-    told: list[str] = []
+    logged: list[str] = []
     for _ in range(13):
         scene.status.record(Changes(scene.known(key), added={"schedulerName": "a"}))
         before = len(scene.api.written)
         await scene.status.round()
-        told += [scene.status_of(key)["lastApplied"]] * (len(scene.api.written) - before)
+        logged += [scene.status_of(key)["lastApplied"]] * (len(scene.api.written) - before)
         scene.time += timedelta(seconds=10)
-    assert told == ["2026-11-20T12:00:00Z", "2026-11-20T12:01:00Z", "2026-11-20T12:02:00Z"]
+    assert logged == ["2026-11-20T12:00:00Z", "2026-11-20T12:01:00Z", "2026-11-20T12:02:00Z"]
 
 
 @pytest.mark.parametrize(
-    ("labels", "moment", "told"),
+    ("labels", "moment", "logged"),
     [
         pytest.param({"app": "db"}, "later", "2026-11-20T12:00:00Z", id="selected"),
         pytest.param({"app": "web"}, "later", None, id="a record that the tenant has made up"),
@@ -238,7 +238,7 @@ async def test_last_applied_is_written_at_most_once_a_minute() -> None:
     ],
 )
 async def test_a_pod_that_another_replica_has_injected_is_an_application(
-    labels: dict[str, str], moment: str, told: str | None
+    labels: dict[str, str], moment: str, logged: str | None
 ) -> None:
     scene = Scene()
     key = scene.apply(schedulerName="a")
@@ -246,7 +246,7 @@ async def test_a_pod_that_another_replica_has_injected_is_an_application(
     scene.status.note_injected(PodSignature("default", labels), [key, key._replace(name="unknown")])
     scene.is_complete = True
     await scene.status.round()
-    assert scene.status_of(key).get("lastApplied") == told
+    assert scene.status_of(key).get("lastApplied") == logged
 
 
 async def test_an_object_that_lacked_nothing_is_no_application() -> None:

@@ -9,7 +9,7 @@ from extender.kube.errors import Conflict, Expired, KubeError, NotFound, OverBud
 from extender.model.preemption import PreemptionPlan
 from extender.tasks.preemption.executor import ForbiddenByBudgetError, GaveUpError, PreemptorNotPendingError
 from tests.contenders import contender
-from tests.tasks.executor_scene import ALL, ASKING, FIRST, LOWER, PLAN, SECOND, Scene, same
+from tests.tasks.executor_scene import ALL, FIRST, INCOMING, LOWER, PLAN, SECOND, Scene, same
 
 VITAL = [("nominate", "asking"), ("condition", "first"), ("delete", "first")]
 PASSING: list[KubeError] = [
@@ -77,7 +77,7 @@ async def test_after_a_write_that_is_given_up_no_other_victim_is_begun(
 
 async def test_the_mark_of_a_pod_that_need_not_go_any_more_is_taken_back() -> None:
     scene = Scene()
-    scene.api.meanwhile("condition", "second", lambda: scene.api.put(msgspec.structs.replace(ASKING, node="n9")))
+    scene.api.meanwhile("condition", "second", lambda: scene.api.put(msgspec.structs.replace(INCOMING, node="n9")))
     with pytest.raises(PreemptorNotPendingError):
         await scene.carry_out()
     assert scene.api.said("condition") == [MARKED, TAKEN_BACK]
@@ -167,7 +167,7 @@ NO_NOMINATION = Rejected("422 may not be set on pods that are already bound", st
 
 async def test_a_preemptor_that_is_bound_before_its_nomination_is_written_needs_no_victims() -> None:
     scene = Scene()
-    bound = msgspec.structs.replace(ASKING, node="n1")
+    bound = msgspec.structs.replace(INCOMING, node="n1")
     scene.api.fail("nominate", "asking", NO_NOMINATION)
     scene.api.meanwhile("nominate", "asking", lambda: scene.api.pods.update({("default", "asking"): bound}))
     with pytest.raises(PreemptorNotPendingError):
@@ -192,7 +192,7 @@ async def test_a_lower_nomination_that_cannot_be_cleared_stops_no_preemption(err
 
 
 async def test_a_lower_nominated_pod_that_is_gone_needs_no_clearing() -> None:
-    assert await Scene(ASKING, FIRST, SECOND).carry_out() == ALL[1:]
+    assert await Scene(INCOMING, FIRST, SECOND).carry_out() == ALL[1:]
 
 
 async def test_an_event_that_is_lost_is_no_failure() -> None:
@@ -235,7 +235,7 @@ async def test_a_conflict_that_cannot_be_looked_into_is_tried_again() -> None:
 
 
 async def test_a_victim_that_is_going_already_gets_no_call() -> None:
-    scene = Scene(ASKING, LOWER, msgspec.structs.replace(FIRST, terminating=True), SECOND)
+    scene = Scene(INCOMING, LOWER, msgspec.structs.replace(FIRST, terminating=True), SECOND)
     assert await scene.carry_out() == [line for line in ALL if "first" not in line]
 
 
@@ -260,7 +260,7 @@ async def test_once_the_preemptor_needs_no_room_any_more_the_rest_of_the_victims
             scene.api.remove("asking")
         else:
             fields = {"node": "n9"} if how == "bound" else {"terminating": True}
-            scene.api.put(msgspec.structs.replace(ASKING, **fields))
+            scene.api.put(msgspec.structs.replace(INCOMING, **fields))
 
     scene.api.meanwhile("delete", "second", happens)
     with pytest.raises(PreemptorNotPendingError):
@@ -275,14 +275,14 @@ async def test_release_takes_the_nomination_back_and_wakes_the_pod() -> None:
 
 
 async def test_a_pod_that_is_bound_by_now_is_not_released() -> None:
-    scene = Scene(msgspec.structs.replace(ASKING, node="n1"))
+    scene = Scene(msgspec.structs.replace(INCOMING, node="n1"))
     await scene.evicting.release(PLAN)
     assert scene.api.effects == []
 
 
 async def test_no_more_writes_are_under_way_at_once_than_the_pace_allows() -> None:
     victims = tuple(contender(f"v{number}", on="n1") for number in range(12))
-    scene = Scene(ASKING, *victims, at_once=3, victims_at_once=9)
+    scene = Scene(INCOMING, *victims, at_once=3, victims_at_once=9)
     most = 0
     running = 0
     delete = scene.api.delete
@@ -297,5 +297,5 @@ async def test_no_more_writes_are_under_way_at_once_than_the_pace_allows() -> No
         running -= 1
 
     scene.api.delete = counted  # type: ignore[method-assign]  # replaced for the test
-    await scene.carry_out(PreemptionPlan(ASKING, "n1", victims))
+    await scene.carry_out(PreemptionPlan(INCOMING, "n1", victims))
     assert (most, scene.api.names()) == (3, ["asking"])

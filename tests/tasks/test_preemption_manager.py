@@ -14,14 +14,14 @@ from tests.builders import taint
 from tests.contenders import budget, contender, names, stage
 from tests.tasks.preemption_scene import STUCK_AFTER, Scene, plan
 
-ASKING = contender("asking", priority=100)
+INCOMING = contender("asking", priority=100)
 VICTIM = contender("victim", on="n1")
 OTHER = contender("other", on="n2")
 NODES = (stage("n1"), stage("n2"))
 
 
 def scene(*more: object, graceful: bool = True) -> Scene:
-    return Scene(*NODES, ASKING, VICTIM, OTHER, *more, graceful=graceful)  # type: ignore[arg-type]  # as the test gives it
+    return Scene(*NODES, INCOMING, VICTIM, OTHER, *more, graceful=graceful)  # type: ignore[arg-type]  # as the test gives it
 
 
 async def test_a_preemption_and_its_nomination_last_from_the_writes_to_the_binding() -> None:
@@ -29,7 +29,7 @@ async def test_a_preemption_and_its_nomination_last_from_the_writes_to_the_bindi
         return s.phases(), s.index.statistics()["in_memory_nominations"]
 
     async with scene().running() as s:
-        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.preempting.submit(plan(INCOMING, "n1", VICTIM))
         seen = [state()]
         await s.go()
         seen.append(state())
@@ -48,7 +48,7 @@ async def test_a_nomination_that_the_scheduler_changes_once_the_victims_are_dele
     written: str, expected: str
 ) -> None:
     """A nomination that it clears is written again. A node that it nominates takes the place of the first one."""
-    async with scene().begun(plan(ASKING, "n1", VICTIM)) as s:
+    async with scene().begun(plan(INCOMING, "n1", VICTIM)) as s:
         s.api.remove("victim")
         await s.pass_time(0.2)
         s.api.put(msgspec.structs.replace(s.shown("asking"), nominated_node=written))
@@ -62,7 +62,7 @@ async def test_a_nomination_that_the_scheduler_changes_once_the_victims_are_dele
 async def test_victims_that_are_going_anyway_are_not_counted_a_second_time() -> None:
     second, third = contender("second", priority=100), contender("third", priority=100)
     async with scene(second, third).running() as s:
-        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.preempting.submit(plan(INCOMING, "n1", VICTIM))
         s.preempting.submit(plan(second, "n1", VICTIM))
         counted = [s.counted.victims]
         await s.go()
@@ -74,15 +74,15 @@ async def test_victims_that_are_going_anyway_are_not_counted_a_second_time() -> 
 
 async def test_a_second_plan_for_the_same_pod_starts_nothing_while_the_first_is_carried_out() -> None:
     async with scene().running() as s:
-        taken = [s.preempting.submit(plan(ASKING, "n1", VICTIM)), s.preempting.submit(plan(ASKING, "n2", OTHER))]
+        taken = [s.preempting.submit(plan(INCOMING, "n1", VICTIM)), s.preempting.submit(plan(INCOMING, "n2", OTHER))]
         await s.go()
     assert taken == [True, False]
     assert s.api.names() == ["asking", "other"]
 
 
 async def test_a_new_plan_replaces_one_whose_writes_are_done() -> None:
-    async with scene(graceful=False).begun(plan(ASKING, "n1", VICTIM)) as s:
-        assert s.preempting.submit(plan(ASKING, "n2", OTHER))
+    async with scene(graceful=False).begun(plan(INCOMING, "n1", VICTIM)) as s:
+        assert s.preempting.submit(plan(INCOMING, "n2", OTHER))
         await s.go()
     assert (s.shown("asking").nominated_node, s.counted.recorded["ended replaced"]) == ("n2", 1)
 
@@ -90,7 +90,7 @@ async def test_a_new_plan_replaces_one_whose_writes_are_done() -> None:
 async def test_after_a_failure_the_nomination_is_taken_back_and_the_pod_is_woken() -> None:
     async with scene().running() as s:
         s.api.fail("delete", "victim", Rejected("422", status=422))
-        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.preempting.submit(plan(INCOMING, "n1", VICTIM))
         await s.go()
     assert s.api.said("nominate asking") == ["nominate asking n1", "nominate asking -"]
     assert s.api.said("annotate") == ["annotate asking placement.extender.dev/requeued"]
@@ -101,7 +101,7 @@ async def test_after_a_failure_the_nomination_is_taken_back_and_the_pod_is_woken
 async def test_a_nomination_that_cannot_be_taken_back_now_is_taken_back_later() -> None:
     async with scene().running() as s:
         s.api.fail("delete", "victim", Rejected("422", status=422))
-        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.preempting.submit(plan(INCOMING, "n1", VICTIM))
         s.api.meanwhile("delete", "victim", lambda: s.api.fail("nominate", "asking", Rejected("422", status=422)))
         await s.go()
         assert s.phases() == {"to_requeue": 1}
@@ -113,7 +113,7 @@ async def test_a_surprise_in_one_plan_does_not_end_the_others() -> None:
     second = contender("second", priority=100)
     async with scene(second).running() as s:
         s.api.fail("condition", "victim", ZeroDivisionError())
-        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.preempting.submit(plan(INCOMING, "n1", VICTIM))
         s.preempting.submit(plan(second, "n2", OTHER))
         await s.go()
         assert s.counted.recorded == {"began": 2, "error": 1, "success": 1, "ended failed": 1}
@@ -125,8 +125,8 @@ async def test_a_plan_without_need_is_abandoned_and_no_nomination_is_touched(how
         if how == "deleted":
             s.api.remove("asking")
         else:
-            s.api.put(msgspec.structs.replace(ASKING, node="n2"))
-        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+            s.api.put(msgspec.structs.replace(INCOMING, node="n2"))
+        s.preempting.submit(plan(INCOMING, "n1", VICTIM))
         await s.go()
     assert s.counted.recorded["abandoned"] == 1
     assert s.api.said("annotate") + s.api.said("delete") == []
@@ -134,20 +134,20 @@ async def test_a_plan_without_need_is_abandoned_and_no_nomination_is_touched(how
 
 
 async def test_a_preemptor_that_stays_pending_though_the_room_is_there_gets_its_nomination_taken_back() -> None:
-    async with scene(graceful=False).begun(plan(ASKING, "n1", VICTIM)) as s:
+    async with scene(graceful=False).begun(plan(INCOMING, "n1", VICTIM)) as s:
         await s.pass_time(1)
         await s.pass_time(STUCK_AFTER - 1)
         before = s.shown("asking").nominated_node, s.phases()
         await s.pass_time(2)
         after = s.shown("asking").nominated_node, s.phases()
-        s.api.put(msgspec.structs.replace(ASKING, node="n2"))
+        s.api.put(msgspec.structs.replace(INCOMING, node="n2"))
         await s.pass_time(1)
     assert (before, after, s.phases()) == (("n1", {"unbound": 1}), ("", {"stuck": 1}), {})
 
 
 async def test_a_preemptor_that_the_scheduler_does_not_ask_about_once_the_room_is_there_is_requeued_once() -> None:
     """A scheduler without QueueingHints does not try a pod again for its nomination alone."""
-    async with scene(graceful=False).begun(plan(ASKING, "n1", VICTIM)) as s:
+    async with scene(graceful=False).begun(plan(INCOMING, "n1", VICTIM)) as s:
         await s.pass_time(0.2)
         await s.pass_time(0.9)
         seen = [s.api.said("annotate")]
@@ -160,9 +160,9 @@ async def test_a_preemptor_that_the_scheduler_does_not_ask_about_once_the_room_i
 
 
 async def test_a_preemptor_that_has_passed_since_is_not_requeued() -> None:
-    async with scene(graceful=False).begun(plan(ASKING, "n1", VICTIM)) as s:
+    async with scene(graceful=False).begun(plan(INCOMING, "n1", VICTIM)) as s:
         await s.pass_time(0.2)
-        s.index.assume(ASKING, ("n1",), s.clock.now())
+        s.index.assume(INCOMING, ("n1",), s.clock.now())
         await s.pass_time(3)
     assert s.api.said("annotate") == []
 
@@ -173,20 +173,20 @@ async def test_the_nomination_is_written_a_moment_later_and_the_node_is_kept_mea
     async with scene().running() as s:
         begun = s.clock.time
         s.api.meanwhile("nominate", "asking", lambda: written.append(s.clock.time))
-        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.preempting.submit(plan(INCOMING, "n1", VICTIM))
         assert [*s.index.view.nominated] == ["n1"]
         await s.go()
     assert [0.04 < at - begun < 0.1 for at in written] == [True]
 
 
 async def test_victims_may_take_their_time_to_go() -> None:
-    async with scene().begun(plan(ASKING, "n1", VICTIM)) as s:
+    async with scene().begun(plan(INCOMING, "n1", VICTIM)) as s:
         await s.pass_time(STUCK_AFTER, 10)
         assert (s.phases(), s.shown("asking").nominated_node) == ({"terminating": 1}, "n1")
 
 
 async def test_a_nomination_that_the_scheduler_wiped_is_made_again() -> None:
-    async with scene().begun(plan(ASKING, "n1", VICTIM)) as s:
+    async with scene().begun(plan(INCOMING, "n1", VICTIM)) as s:
         s.api.put(msgspec.structs.replace(s.shown("asking"), nominated_node=""))
         await s.pass_time(0.5)
         too_early = s.shown("asking").nominated_node
@@ -196,7 +196,7 @@ async def test_a_nomination_that_the_scheduler_wiped_is_made_again() -> None:
 
 async def test_a_nomination_that_never_shows_is_made_again_once_a_second() -> None:
     """Not at every look: the watch needs its time to show what was written."""
-    async with scene().begun(plan(ASKING, "n1", VICTIM)) as s:
+    async with scene().begun(plan(INCOMING, "n1", VICTIM)) as s:
         for _ in range(17):
             s.api.put(msgspec.structs.replace(s.shown("asking"), nominated_node=""))
             await s.pass_time(0.2)
@@ -205,7 +205,7 @@ async def test_a_nomination_that_never_shows_is_made_again_once_a_second() -> No
 
 async def test_a_nomination_that_a_more_important_pod_displaced_is_not_made_again() -> None:
     higher = contender("higher", priority=200)
-    async with scene(higher).begun(plan(ASKING, "n1", VICTIM)) as s:
+    async with scene(higher).begun(plan(INCOMING, "n1", VICTIM)) as s:
         s.preempting.submit(plan(higher, "n1", VICTIM, displaced=(s.shown("asking"),)))
         await s.go()
         await s.pass_time(5)
@@ -317,14 +317,14 @@ class TestDrain:
 
     async def test_what_is_being_carried_out_is_finished_first(self) -> None:
         async with scene().running() as s:
-            s.preempting.submit(plan(ASKING, "n1", VICTIM))
+            s.preempting.submit(plan(INCOMING, "n1", VICTIM))
             await s.preempting.drain()
             assert s.counted.recorded["success"] == 1
 
     async def test_nothing_more_is_taken_on(self) -> None:
         s = scene()
         await s.preempting.drain()
-        assert not s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        assert not s.preempting.submit(plan(INCOMING, "n1", VICTIM))
         assert s.index.statistics()["in_memory_nominations"] == 0
 
 
@@ -332,7 +332,7 @@ async def test_what_a_leader_had_begun_or_planned_is_forgotten_when_it_leads_no_
     second = contender("second", priority=100)
     s = scene(second)
     async with s.running():
-        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.preempting.submit(plan(INCOMING, "n1", VICTIM))
         await s.go()
         s.preempting.submit(plan(second, "n2", OTHER))
     assert (s.phases(), s.index.statistics()["in_memory_nominations"]) == ({}, 0)
@@ -352,7 +352,7 @@ class TestRestart:
             reached = asyncio.Event()
             old.api.meanwhile(verb, name, reached.set)
             old.api.fail(verb, name, Unreachable("cut"))
-            old.preempting.submit(plan(ASKING, "n1", VICTIM, second))
+            old.preempting.submit(plan(INCOMING, "n1", VICTIM, second))
             await reached.wait()
         assert old.counted.recorded["cancelled"] == 1
         assert old.index.statistics()["in_memory_nominations"] == 0
@@ -374,10 +374,10 @@ class TestRestart:
     async def test_victims_that_were_not_marked_yet_are_added_and_none_goes_in_vain(
         self, cpu: int, resumed: int, left: list[str]
     ) -> None:
-        asking = contender("asking", priority=100, cpu=cpu, nominated="n1")
+        incoming = contender("asking", priority=100, cpu=cpu, nominated="n1")
         first = contender("first", on="n1", cpu=1000, preempted=True)
         second = contender("second", on="n1", cpu=1000)
-        s = Scene(stage("n1", cpu=2000), asking, first, second)
+        s = Scene(stage("n1", cpu=2000), incoming, first, second)
         async with s.running():
             assert s.preempting.recover() == resumed
             await s.go()
@@ -386,15 +386,15 @@ class TestRestart:
         assert s.shown("asking").nominated_node == ("n1" if resumed else "")
 
     async def test_a_nomination_without_any_marked_victim_is_ended_so_that_the_scheduler_asks_again(self) -> None:
-        s = Scene(*NODES, msgspec.structs.replace(ASKING, nominated_node="n1"), VICTIM)
+        s = Scene(*NODES, msgspec.structs.replace(INCOMING, nominated_node="n1"), VICTIM)
         async with s.running():
             assert s.preempting.recover() == 0
             await s.pass_time(1.1)
         assert (s.shown("asking").nominated_node, s.api.names()) == ("", ["asking", "victim"])
 
-    NOMINATED = msgspec.structs.replace(ASKING, nominated_node="n1")
+    NOMINATED = msgspec.structs.replace(INCOMING, nominated_node="n1")
     LEFT: ClassVar[dict[str, tuple[Object, Object]]] = {
-        "no pod is nominated": (ASKING, msgspec.structs.replace(VICTIM, preempted=True)),
+        "no pod is nominated": (INCOMING, msgspec.structs.replace(VICTIM, preempted=True)),
         "a pod of equal priority": (NOMINATED, contender("peer", on="n1", priority=100, preempted=True)),
         "a victim that terminates": (NOMINATED, msgspec.structs.replace(VICTIM, preempted=True, terminating=True)),
     }
@@ -415,7 +415,7 @@ class TestRequeue:
         s = scene()
         woken = []
         for _ in range(3):
-            s.preempting.requeue(ASKING, "n1")
+            s.preempting.requeue(INCOMING, "n1")
             for second in range(10):
                 s.api.effects.clear()
                 await s.pass_time(1)
@@ -426,40 +426,40 @@ class TestRequeue:
 
     async def test_a_pod_that_is_placed_or_gone_is_forgotten(self) -> None:
         s = scene()
-        s.preempting.requeue(ASKING, "n1")
-        s.api.put(msgspec.structs.replace(ASKING, node="n2"))
+        s.preempting.requeue(INCOMING, "n1")
+        s.api.put(msgspec.structs.replace(INCOMING, node="n2"))
         await s.pass_time(1)
         assert (s.api.effects, s.phases()) == ([], {})
 
     async def test_a_pod_that_has_got_a_plan_meanwhile_is_left_alone(self) -> None:
         s = scene()
-        s.preempting.requeue(ASKING, "n1")
-        s.preempting.submit(plan(ASKING, "n1", VICTIM))
+        s.preempting.requeue(INCOMING, "n1")
+        s.preempting.submit(plan(INCOMING, "n1", VICTIM))
         await s.pass_time(1)
         assert s.api.effects == []
 
 
 async def test_room_for_a_group_is_made_without_a_nomination_of_the_pod_at_its_gate() -> None:
     async with scene().running() as s:
-        assert await s.preempting.make_room(ASKING, [VICTIM, OTHER])
+        assert await s.preempting.make_room(INCOMING, [VICTIM, OTHER])
         assert {s.shown(name).terminating for name in ("victim", "other")} == {True}
         assert s.shown("asking").nominated_node == ""
         assert s.index.statistics()["in_memory_nominations"] == 0
-        assert not await s.preempting.make_room(ASKING, [])
+        assert not await s.preempting.make_room(INCOMING, [])
     assert (s.counted.recorded, s.counted.victims) == ({"began": 1, "success": 1}, 2)
 
 
 async def test_room_for_a_group_is_not_made_where_a_victim_cannot_be_removed() -> None:
     async with scene().running() as s:
         s.api.fail("delete", "victim", Rejected("422", status=422))
-        assert not await s.preempting.make_room(ASKING, [VICTIM])
+        assert not await s.preempting.make_room(INCOMING, [VICTIM])
         assert not s.shown("victim").terminating
     assert s.counted.recorded == {"began": 1, "error": 1}
 
 
 async def test_no_pod_is_removed_for_a_group_where_budgets_forbid_the_eviction() -> None:
     protected = contender("victim", on="n1", app="db")
-    evicting = Scene(*NODES, ASKING, protected, budget(allowed=0, app="db"), preemption={"eviction": "evict"})
+    evicting = Scene(*NODES, INCOMING, protected, budget(allowed=0, app="db"), preemption={"eviction": "evict"})
     async with evicting.running() as s:
-        assert not await s.preempting.make_room(ASKING, [protected])
+        assert not await s.preempting.make_room(INCOMING, [protected])
         assert not s.shown("victim").terminating

@@ -12,12 +12,12 @@ import pytest
 
 from extender.kube.errors import OverBudget, Rejected
 from extender.model.objects import Object
-from tests.builders import asking, term
+from tests.builders import extender_args, term
 from tests.contenders import budget, contender, contender_json, stage
 from tests.tasks.preemption_scene import Scene, plan
 from tests.tasks.racing_preemptions import (
-    ASKING,
     IMPORTANT,
+    INCOMING,
     POD1,
     VICTIMS,
     finished,
@@ -143,16 +143,16 @@ REFUSED = OverBudget("429 Cannot evict pod", status=429, retry_after=10.0)
 
 async def test_a_preemption_that_budgets_forbid_writes_nothing_until_they_allow_it() -> None:
     async with scene(1, **EVICT).running() as s:
-        assert not s.preempting.submit(plan(ASKING, "n1", *VICTIMS))
+        assert not s.preempting.submit(plan(INCOMING, "n1", *VICTIMS))
         for _ in range(5):
             await s.pass_time(30.0)
-            assert not s.preempting.submit(plan(ASKING, "n1", *VICTIMS))
+            assert not s.preempting.submit(plan(INCOMING, "n1", *VICTIMS))
         assert (s.api.effects, s.phases()) == ([], {"to_requeue": 1})
         s.api.put(budget("keep-0", 2, app="web"))
         await s.pass_time(0.2)
         requeued = ["nominate asking n1", "nominate asking -", "annotate asking placement.extender.dev/requeued"]
         assert s.api.effects == requeued
-        assert s.preempting.submit(plan(ASKING, "n1", *VICTIMS))
+        assert s.preempting.submit(plan(INCOMING, "n1", *VICTIMS))
         await s.go()
     assert s.api.said("evict") == ["evict victim-1", "evict victim-0"]
     assert (s.counted.recorded["success"], s.counted.violations) == (1, 0)
@@ -160,12 +160,12 @@ async def test_a_preemption_that_budgets_forbid_writes_nothing_until_they_allow_
 
 async def test_a_pod_with_two_budgets_cannot_be_evicted_at_all() -> None:
     async with scene(9, 9, **EVICT).running() as s:
-        assert not s.preempting.submit(plan(ASKING, "n1", *VICTIMS))
+        assert not s.preempting.submit(plan(INCOMING, "n1", *VICTIMS))
 
 
 async def test_a_pod_that_is_bound_meanwhile_waits_for_no_budget() -> None:
     async with scene(0, **EVICT).running() as s:
-        s.preempting.submit(plan(ASKING, "n1", *VICTIMS))
+        s.preempting.submit(plan(INCOMING, "n1", *VICTIMS))
         s.api.put(contender("asking", priority=100, on="n9"))
         await s.pass_time(0.2)
     assert (s.api.effects, s.phases()) == ([], {})
@@ -177,7 +177,7 @@ async def test_a_refusal_that_the_watch_does_not_explain_is_tried_again_after_a_
         for pause in (0.0, 0.9, 0.2, 1.0, 1.1):
             await s.pass_time(pause)
             s.api.fail("evict", "victim-0", REFUSED)
-            tried.append(s.preempting.submit(plan(ASKING, "n1", VICTIMS[0])))
+            tried.append(s.preempting.submit(plan(INCOMING, "n1", VICTIMS[0])))
             await s.go()
     assert tried == [True, False, True, False, True]
     assert s.counted.recorded == {"began": 3, "forbidden": 3, "ended forbidden": 3}
@@ -190,7 +190,7 @@ async def test_a_violation_is_a_pod_that_was_deleted(*, refused: bool, violation
     async with scene(0).running() as s:
         if refused:
             s.api.fail("delete", "victim-0", Rejected("422", status=422))
-        s.preempting.submit(plan(ASKING, "n1", *VICTIMS))
+        s.preempting.submit(plan(INCOMING, "n1", *VICTIMS))
         assert s.counted.violations == 0
         await s.go()
     assert s.counted.violations == violations
@@ -229,7 +229,7 @@ async def test_a_preemption_that_the_scheduler_asks_for_waits_for_the_budget_as_
 def test_a_pod_that_is_rejected_again_costs_no_dry_run_before_the_budget_changes() -> None:
     lonely: dict[str, Any] = {"name": "asking", "priority": 100, "apart": [term("host", app="web")]}
     s = scene(0, pods=(contender(**lonely), VICTIMS[0]), **EVICT)
-    args = asking(contender_json(**lonely), "n1")
+    args = extender_args(contender_json(**lonely), "n1")
     plans = [s.filter_verb.decide(args, 0).plan for _ in range(2)]
     s.api.put(budget("keep-0", 1, app="web"))
     plans.append(s.filter_verb.decide(args, 0).plan)

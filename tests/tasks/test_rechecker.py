@@ -18,14 +18,14 @@ ROUNDS = 40  # more than there are while a rejection is recent
 async def test_a_pod_whose_obstacle_was_deleted_before_the_answer_is_requeued_once_the_event_arrives() -> None:
     scene = Scene()
     async with scene.running():
-        assert not scene.ask("asking").passed
+        assert not scene.filter("asking").passed
         while scene.rounds < 3:  # noqa: ASYNC110 (time passes only while the rechecker runs)
             await asyncio.sleep(0)
         assert scene.requeued() == []
         scene.delete("on-n0")
         await until(scene.requeued)
     assert scene.requeued() == ["asking"]
-    assert scene.ask("asking").passed == ["n0"]
+    assert scene.filter("asking").passed == ["n0"]
     assert scene.writes.results["recheck", "passes"] == 1
 
 
@@ -33,7 +33,7 @@ async def test_a_node_that_the_watch_shows_after_the_answer_requeues_the_pod_too
     scene = Scene()
     scene.names.append("new")
     async with scene.running():
-        assert not scene.ask("asking").passed
+        assert not scene.filter("asking").passed
         scene.index.upsert(node("new"))
         await until(scene.requeued)
     assert scene.requeued() == ["asking"]
@@ -44,7 +44,7 @@ async def test_there_is_no_timer_before_a_rejection_and_none_once_it_is_a_second
     async with scene.running():
         await asyncio.sleep(0)
         assert scene.clock.slept == []
-        scene.ask("asking")
+        scene.filter("asking")
         for _ in range(ROUNDS):
             await asyncio.sleep(0)
         assert scene.rounds in (10, 11)
@@ -60,9 +60,9 @@ async def test_one_place_for_a_thousand_pods_requeues_one_of_them() -> None:
     scene = Scene()
     waiting = [f"asking-{number}" for number in range(1000)]
     for name in waiting:
-        assert not scene.ask(name).passed
+        assert not scene.filter(name).passed
     scene.delete("on-n0")
-    scene.writer.answer = scene.ask
+    scene.writer.answer = scene.filter
     async with scene.running():
         await until(lambda: not scene.rechecker.held)
     assert scene.requeued() == waiting[:1]
@@ -72,10 +72,10 @@ async def test_one_place_for_a_thousand_pods_requeues_one_of_them() -> None:
 async def test_places_for_three_pods_requeue_three_equal_pods_one_in_each_round() -> None:
     scene = Scene(nodes=3)
     for number in range(5):
-        scene.ask(f"asking-{number}")
+        scene.filter(f"asking-{number}")
     for name in scene.names:
         scene.delete(f"on-{name}")
-    scene.writer.answer = scene.ask
+    scene.writer.answer = scene.filter
     async with scene.running():
         await until(lambda: not scene.rechecker.held)
     assert scene.requeued() == ["asking-0", "asking-1", "asking-2"]
@@ -84,7 +84,7 @@ async def test_places_for_three_pods_requeue_three_equal_pods_one_in_each_round(
 async def test_one_of_equal_pods_is_requeued_in_a_round_however_slow_the_scheduler_is() -> None:
     scene = Scene()
     for number in range(3):
-        scene.ask(f"asking-{number}")
+        scene.filter(f"asking-{number}")
     scene.delete("on-n0")
     async with scene.running():
         while scene.rounds < 2:  # noqa: ASYNC110 (time passes only while the rechecker runs)
@@ -97,7 +97,7 @@ async def test_pods_that_full_nodes_keep_pending_are_not_requeued_whatever_else_
     scene = Scene()
     scene.index.upsert(node("full", allocatable={"cpu": "0"}))
     for number in range(1000):
-        assert not scene.ask(f"asking-{number}").passed
+        assert not scene.filter(f"asking-{number}").passed
     async with scene.running():
         for number in range(ROUNDS):
             scene.index.upsert(pod(f"other-{number}", on="full", app="web"))
@@ -110,7 +110,7 @@ async def test_pods_that_full_nodes_keep_pending_are_not_requeued_whatever_else_
 async def test_a_burst_of_rejections_under_constant_change_costs_at_most_200_decisions_in_a_second() -> None:
     scene = Scene()
     for number in range(1000):
-        scene.ask(f"asking-{number}")
+        scene.filter(f"asking-{number}")
     begun = scene.clock.time
     async with scene.running():
         while scene.clock.time < begun + 0.95:
@@ -123,7 +123,7 @@ async def test_a_burst_of_rejections_under_constant_change_costs_at_most_200_dec
 async def test_the_oldest_rejections_of_a_burst_make_room_in_bounded_memory() -> None:
     scene = Scene(nodes=2000)
     for number in range(1000):
-        scene.ask(f"asking-{number}")
+        scene.filter(f"asking-{number}")
     assert scene.rechecker.bytes <= 4 * 2**20
     assert list(scene.rechecker.held)[-1] == "uid-asking-999"
     async with scene.running():
@@ -134,7 +134,7 @@ async def test_the_oldest_rejections_of_a_burst_make_room_in_bounded_memory() ->
 async def test_a_pod_bound_meanwhile_and_one_that_is_deleted_are_left_alone() -> None:
     scene = Scene()
     for name in ("bound", "deleted", "asking"):
-        scene.ask(name)
+        scene.filter(name)
     scene.index.upsert(pod("bound", on="n1", app="web", apart=[APART]))
     scene.delete("deleted")
     scene.delete("on-n0")
@@ -146,7 +146,7 @@ async def test_a_pod_bound_meanwhile_and_one_that_is_deleted_are_left_alone() ->
 async def test_a_node_that_is_kept_for_a_nominated_pod_is_no_reason_to_requeue() -> None:
     scene = Scene()
     scene.index.upsert(pod("preemptor", app="web", apart=[APART], priority=9))
-    scene.ask("asking")
+    scene.filter("asking")
     scene.index.nominations.nominate_in_memory(scene.index.pods["uid-preemptor"], "n0", ())
     scene.delete("on-n0")
     async with scene.running():

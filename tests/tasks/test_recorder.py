@@ -14,7 +14,7 @@ import pytest
 from extender.model.units import ByteSize
 from extender.settings.jobs import RecorderSettings
 from extender.tasks import recorder as recorder_module
-from tests.builders import asking, node, pod, pod_json, settings, term
+from tests.builders import extender_args, node, pod, pod_json, settings, term
 from tests.fakes import PATIENCE, until
 from tests.tasks.recorded_requests import Recorded, chosen, replayed
 
@@ -23,9 +23,9 @@ async def test_questions_are_written_with_what_they_depend_on(tmp_path: Path) ->
     path = tmp_path / "file"
     recorded = Recorded(chosen(path))
     async with recorded.running():
-        recorded.ask(1)
+        recorded.request(1)
         recorded.index.upsert(pod("existing", on="n1"))
-        recorded.ask(2)
+        recorded.request(2)
     replay = replayed(path)
     assert (replay.asked, replay.changes, replay.versions) == (2, 3, ["test"])
     assert recorded.recorder.results() == {"written": 6, "dropped": 0}
@@ -38,7 +38,7 @@ async def test_a_sample_has_its_share_of_the_questions_and_every_change(tmp_path
     recorded = Recorded(chosen(path, sampling=0.25))
     async with recorded.running():
         for number in range(40):
-            recorded.ask(number)
+            recorded.request(number)
             recorded.index.upsert(pod(f"existing-{number}", on="n1"))
     replay = replayed(path)
     assert (replay.asked, replay.changes) == (10, 42)
@@ -50,13 +50,13 @@ async def test_a_full_queue_drops_and_the_recording_goes_on_with_the_state(
     monkeypatch.setattr(recorder_module, "MOST_WAITING", 10)
     path = tmp_path / "file"
     recorded = Recorded(chosen(path))
-    recorded.ask(0)
+    recorded.request(0)
     for number in range(20):
         recorded.index.upsert(pod(f"existing-{number}", on="n1"))
     assert recorded.recorder.dropped == 13
     async with recorded.running():
         await until(lambda: path.exists() and b"existing-19" in path.read_bytes())
-        recorded.ask(1)
+        recorded.request(1)
     replay = replayed(path)
     assert (replay.asked, len(replay.versions)) == (2, 2)
 
@@ -71,7 +71,7 @@ async def test_objects_that_are_listed_before_the_first_question_are_not_counted
         recorded.index.upsert(pod(f"existing-{number}", on="n1"))
     async with recorded.running():
         await until(lambda: path.exists() and b"existing-19" in path.read_bytes())
-        recorded.ask(1)
+        recorded.request(1)
     assert recorded.recorder.dropped == 0
     assert replayed(path).asked == 1
 
@@ -90,9 +90,9 @@ async def test_a_recorder_that_is_stopped_while_it_writes_loses_nothing(
 
     monkeypatch.setattr(os, "write", slowly)
     async with recorded.running():
-        recorded.ask(1)
+        recorded.request(1)
         await until(writing.is_set)
-        recorded.ask(2)
+        recorded.request(2)
         asyncio.get_running_loop().call_later(0.01, goes_on.set)
     assert replayed(path).asked == 2
     assert recorded.recorder.results() == {"written": 5, "dropped": 0}
@@ -114,12 +114,12 @@ async def test_a_disk_that_is_full_for_a_time_costs_the_records_of_that_time(
 
     monkeypatch.setattr(os, "write", part_of_it)
     async with recorded.running():
-        recorded.ask(1)
+        recorded.request(1)
         await until(lambda: recorded.recorder.dropped)
-        recorded.ask(2)
+        recorded.request(2)
         is_full = False
         await until(lambda: recorded.recorder.written)
-        recorded.ask(3)
+        recorded.request(3)
     replay = replayed(path)
     assert 1 <= replay.asked < 3  # never the first one
     assert replay.changes == 2
@@ -128,7 +128,7 @@ async def test_a_disk_that_is_full_for_a_time_costs_the_records_of_that_time(
 async def test_a_folder_that_does_not_exist_hinders_no_answer(tmp_path: Path) -> None:
     recorded = Recorded(chosen(tmp_path / "absent" / "file"))
     async with recorded.running():
-        recorded.ask(1)
+        recorded.request(1)
         await until(lambda: recorded.recorder.dropped >= 3)
     assert recorded.recorder.written == 0
 
@@ -137,7 +137,7 @@ async def test_a_limit_below_the_state_ends_the_recording(tmp_path: Path) -> Non
     recorded = Recorded(chosen(tmp_path / "file", max_bytes=ByteSize(1024)))
     async with recorded.running():
         await until(lambda: recorded.index.journal.note is None)
-    recorded.ask(1)
+    recorded.request(1)
     assert recorded.recorder.dropped > 0
 
 
@@ -146,7 +146,7 @@ async def test_the_file_of_an_earlier_run_is_kept(tmp_path: Path) -> None:
     path.write_bytes(b"earlier")
     recorded = Recorded(chosen(path))
     async with recorded.running():
-        recorded.ask(1)
+        recorded.request(1)
     assert (tmp_path / "file.1").read_bytes() == b"earlier"
     assert orjson.loads(path.read_bytes().splitlines()[0])["type"] == "start"
 
@@ -162,6 +162,6 @@ async def test_a_node_that_was_chosen_because_it_is_seldom_offered_is_chosen_aga
     answers: list[str] = []
     async with recorded.running():
         for names in (("n1", "n2", "n5"), ("n1", "n2", "n3", "n5"), ("n1", "n2", "n5"), ("n1", "n2", "n4", "n5")):
-            answers += recorded.verb.decide(asking(lonely, *names), seed=0).result.passed
+            answers += recorded.verb.decide(extender_args(lonely, *names), seed=0).result.passed
     assert answers[1::2] == ["n3", "n4"]
     assert replayed(path).asked == 2

@@ -46,40 +46,40 @@ async def scene() -> AsyncIterator[Scene]:
 async def test_pods_are_taken_in_when_namespaces_and_nodes_stand(scene: Scene) -> None:
     """Otherwise every pod would be moved again when its node and its namespace come."""
     scene.start("namespaces", "nodes", "pods")
-    scene.fakes["pods"].tell_all(pod(1))
-    scene.fakes["nodes"].tell_all(NODE)
-    await scene.told("nodes")
+    scene.fakes["pods"].notify_list(pod(1))
+    scene.fakes["nodes"].notify_list(NODE)
+    await scene.handled("nodes")
     assert scene.reflectors.freshness.checks()["pods"] == "waiting for namespaces, nodes"
-    scene.fakes["namespaces"].tell_all(SPACE)
-    await scene.told("pods")
+    scene.fakes["namespaces"].notify_list(SPACE)
+    await scene.handled("pods")
     assert scene.index.calls == ["upsert nodes/node-a", "upsert namespaces/team-a", "upsert pods/uid-1"]
 
 
 async def test_changes_are_passed_on_in_order(scene: Scene) -> None:
     await scene.all_in()
     scene.index.calls.clear()
-    scene.fakes["pods"].tell((pod(2), False), (pod(1), True), (pod(2, "node-b"), False))
-    await scene.told("pods", 2)
+    scene.fakes["pods"].notify((pod(2), False), (pod(1), True), (pod(2, "node-b"), False))
+    await scene.handled("pods", 2)
     assert scene.index.calls == ["upsert pods/uid-2", "delete pods/uid-1", "upsert pods/uid-2"]
     assert scene.index.objects["pods/uid-2"] == pod(2, "node-b")
 
 
 async def test_a_later_list_applies_the_difference_only(scene: Scene) -> None:
     await scene.all_in()
-    scene.fakes["pods"].tell((pod(2), False), (pod(3), False))
-    await scene.told("pods", 2)
+    scene.fakes["pods"].notify((pod(2), False), (pod(3), False))
+    await scene.handled("pods", 2)
     scene.index.calls.clear()
-    scene.fakes["pods"].tell_all(pod(1), pod(3, "node-b"), pod(4))
-    await scene.told("pods", 3)
+    scene.fakes["pods"].notify_list(pod(1), pod(3, "node-b"), pod(4))
+    await scene.handled("pods", 3)
     assert scene.index.calls == ["upsert pods/uid-3", "upsert pods/uid-4", "delete pods/uid-2"]
     assert scene.reflectors.relist_changes()["pods"] == 3
 
 
 async def test_what_a_later_list_holds_and_cannot_be_read_stays_as_it_was(scene: Scene) -> None:
     await scene.all_in()
-    scene.fakes["pods"].tell((pod(2), False))
-    scene.fakes["pods"].tell_all(pod(3), unreadable=["uid-1", "uid-never-read"])
-    await scene.told("pods", 3)
+    scene.fakes["pods"].notify((pod(2), False))
+    scene.fakes["pods"].notify_list(pod(3), unreadable=["uid-1", "uid-never-read"])
+    await scene.handled("pods", 3)
     assert sorted(key for key in scene.index.objects if key.startswith("pods/")) == ["pods/uid-1", "pods/uid-3"]
 
 
@@ -87,8 +87,8 @@ async def test_a_later_list_is_reported_after_it_is_applied_with_the_time_it_was
     await scene.all_in()
     scene.index.calls.clear()
     scene.fakes["pods"].status.list_begun = 42.0
-    scene.fakes["pods"].tell_all(pod(2))
-    await scene.told("pods", 2)
+    scene.fakes["pods"].notify_list(pod(2))
+    await scene.handled("pods", 2)
     assert scene.listed == [("pods", 42.0, ["upsert pods/uid-2", "delete pods/uid-1"])]
 
 
@@ -104,8 +104,8 @@ async def test_a_later_list_is_applied_in_one_step(scene: Scene) -> None:
             await asyncio.sleep(0)
 
     looking = asyncio.ensure_future(look())
-    scene.fakes["pods"].tell_all(*(pod(number) for number in range(2, 12)))
-    await scene.told("pods", 2)
+    scene.fakes["pods"].notify_list(*(pod(number) for number in range(2, 12)))
+    await scene.handled("pods", 2)
     looking.cancel()
     with suppress(asyncio.CancelledError):
         await looking
@@ -128,8 +128,8 @@ async def test_many_changes_of_a_later_list_are_applied_in_steps_with_deletions_
             await asyncio.sleep(0)
 
     looking = asyncio.ensure_future(look())
-    scene.fakes["pods"].tell_all(*(pod(number) for number in range(2, 12)))
-    await scene.told("pods", 2)
+    scene.fakes["pods"].notify_list(*(pod(number) for number in range(2, 12)))
+    await scene.handled("pods", 2)
     looking.cancel()
     with suppress(asyncio.CancelledError):
         await looking
@@ -152,10 +152,10 @@ async def test_a_first_list_and_a_burst_give_way_after_each_slice(scene: Scene, 
     scene.index.on_call = lambda: turns_at_call.append(turns[0])
     scene.tasks["other"] = asyncio.ensure_future(take_turns())
     if is_first:
-        scene.fakes["pods"].tell_all(*(pod(number) for number in range(10)))
+        scene.fakes["pods"].notify_list(*(pod(number) for number in range(10)))
     else:
-        scene.fakes["pods"].tell(*((pod(number), False) for number in range(10)))
-    await scene.told("pods")
+        scene.fakes["pods"].notify(*((pod(number), False) for number in range(10)))
+    await scene.handled("pods")
     assert len(set(turns_at_call)) == 10
 
 
@@ -167,14 +167,14 @@ async def test_a_handler_that_died_in_its_first_list_leaves_nothing_of_it_behind
             raise RuntimeError("index is upset")
 
     scene.index.on_call = fail_at_the_fifth
-    scene.fakes["pods"].tell_all(*(pod(number) for number in range(10)))
+    scene.fakes["pods"].notify_list(*(pod(number) for number in range(10)))
     with pytest.raises(RuntimeError):
         await scene.tasks["reflector pods"]
     assert (len(scene.index.objects), scene.reflectors.freshness.is_ready) == (5, False)
     scene.index.on_call = lambda: None
     scene.tasks["reflector pods"] = asyncio.ensure_future(scene.reflectors.jobs()[0][1]())
-    scene.fakes["pods"].tell_all(pod(3), pod(20))
-    await scene.told("pods")
+    scene.fakes["pods"].notify_list(pod(3), pod(20))
+    await scene.handled("pods")
     assert sorted(scene.index.objects) == ["pods/uid-20", "pods/uid-3"]
 
 
@@ -190,8 +190,8 @@ async def test_a_change_that_the_index_does_not_read_is_not_held_twice(scene: Sc
     await scene.all_in()
     (handler,) = [handler for handler in scene.reflectors._handlers if handler.name == "pods"]
     first = handler._known._objects["uid-1"]
-    scene.fakes["pods"].tell((pod(1), False))
-    await scene.told("pods", 2)
+    scene.fakes["pods"].notify((pod(1), False))
+    await scene.handled("pods", 2)
     assert handler._known._objects["uid-1"] is first
 
 
@@ -201,14 +201,14 @@ async def test_a_change_that_the_index_does_not_read_is_not_held_twice(scene: Sc
 async def test_ready_means_every_kind_has_been_listed_and_taken_in(scene: Scene) -> None:
     scene.start("namespaces", "nodes", "pods")
     assert scene.reflectors.freshness.checks() == dict.fromkeys(("namespaces", "nodes", "pods"), "not started")
-    scene.fakes["namespaces"].tell_all()
-    scene.fakes["nodes"].tell_all()
-    await scene.told("nodes")
+    scene.fakes["namespaces"].notify_list()
+    scene.fakes["nodes"].notify_list()
+    await scene.handled("nodes")
     for fake in scene.fakes.values():
         fake.status.last_heard = scene.clock.time
     before = scene.reflectors.freshness.is_ready
-    scene.fakes["pods"].tell_all()
-    await scene.told("pods")
+    scene.fakes["pods"].notify_list()
+    await scene.handled("pods")
     assert (before, scene.reflectors.freshness.is_ready) == (False, True)
     assert scene.reflectors.freshness.checks() == {"namespaces": "", "nodes": "", "pods": ""}
 
@@ -216,8 +216,8 @@ async def test_ready_means_every_kind_has_been_listed_and_taken_in(scene: Scene)
 async def test_what_is_to_be_done_before_the_first_answer_is_done_once_and_then(scene: Scene) -> None:
     await scene.all_in()
     assert scene.synced_calls == [["upsert namespaces/team-a", "upsert nodes/node-a", "upsert pods/uid-1"]]
-    scene.fakes["pods"].tell_all(pod(2))
-    await scene.told("pods", 2)
+    scene.fakes["pods"].notify_list(pod(2))
+    await scene.handled("pods", 2)
     assert len(scene.synced_calls) == 1
 
 
@@ -244,8 +244,8 @@ async def test_a_first_list_that_is_being_taken_in_shows_how_far(scene: Scene) -
     scene.clock.step = 10.0
     seen: list[str] = []
     scene.index.on_call = lambda: seen.append(scene.reflectors.freshness.checks()["pods"])
-    scene.fakes["pods"].tell_all(*(pod(number) for number in range(4)))
-    await scene.told("pods")
+    scene.fakes["pods"].notify_list(*(pod(number) for number in range(4)))
+    await scene.handled("pods")
     assert seen == ["not started", "loading (1 of 4)", "loading (2 of 4)", "loading (3 of 4)"]
 
 
@@ -299,13 +299,13 @@ async def test_objects_of_one_name_in_two_namespaces_are_distinguished(
 ) -> None:
     a, b = made("a", "web"), made("b", "web")
     scene.start("things")
-    scene.fakes["things"].tell_all(a, b)
-    scene.fakes["things"].tell_all(b)
-    await scene.told("things", 2)
+    scene.fakes["things"].notify_list(a, b)
+    scene.fakes["things"].notify_list(b)
+    await scene.handled("things", 2)
     after_a_list = list(scene.index.objects.values())
-    scene.fakes["things"].tell((a, False), (b, True))
-    scene.fakes["things"].tell_all()
-    await scene.told("things", 4)
+    scene.fakes["things"].notify((a, False), (b, True))
+    scene.fakes["things"].notify_list()
+    await scene.handled("things", 4)
     assert (after_a_list, scene.index.objects) == ([b], {})
 
 
@@ -313,7 +313,7 @@ async def test_before_a_request_all_that_has_arrived_is_taken_in() -> None:
     scene = Scene()
     await scene.all_in()
     await until(lambda: scene.reflectors.freshness.is_ready)
-    scene.fakes["pods"].tell((pod(2), False))
+    scene.fakes["pods"].notify((pod(2), False))
     await scene.reflectors.freshness.catch_up()
     assert "uid-2" in str(scene.index.calls)
 

@@ -9,7 +9,7 @@ import pytest
 from extender.model.answers.shadow import COMPARED
 from extender.tasks.shadow import MOST_DIFFERENCES
 from extender.verbs.shadow import shadow_compiled
-from tests.builders import Json, asking, node, pod, pod_json, spread, term
+from tests.builders import Json, extender_args, node, pod, pod_json, spread, term
 from tests.tasks.shadow_scene import NAMES, Scene, decoded, playing
 
 APART: Json = {"app": "web", "apart": [term("host", app="web")]}
@@ -27,10 +27,10 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 async def test_a_pod_that_is_bound_where_offload_would_let_it_agrees(scene: Scene) -> None:
-    await scene.ask("a", APART)
+    await scene.request("a", APART)
     scene.bind("a", APART, "n1")
     await scene.wait(1.0)
-    await scene.ask("b", APART, "n2", "n3")
+    await scene.request("b", APART, "n2", "n3")
     scene.bind("b", APART, "n2")
     await scene.wait(1.0)
     page = scene.page()
@@ -42,7 +42,7 @@ async def test_a_pod_that_is_bound_where_offload_would_let_it_agrees(scene: Scen
 async def test_a_pod_that_is_bound_where_offload_rejects_it_differs_with_the_counts(scene: Scene) -> None:
     scene.bind("old-1", EVEN, "n1")
     await scene.wait(5.0)
-    await scene.ask("a", EVEN)
+    await scene.request("a", EVEN)
     scene.bind("a", EVEN, "n1")
     await scene.wait(2.0)
     page = scene.page()
@@ -65,8 +65,8 @@ async def test_a_difference_that_only_a_request_shows_is_unproven_and_says_how_m
     """A forged request names a node that the plugins reject; the scheduler's own does not."""
     scene.bind("old-1", APART, "n1")
     await scene.wait(5.0)
-    await scene.ask("a", APART, "n1")
-    await scene.ask("a", APART, "n2", "n3")
+    await scene.request("a", APART, "n1")
+    await scene.request("a", APART, "n2", "n3")
     scene.bind("a", APART, "n2")
     await scene.wait(2.0)
     (found,) = scene.page().differences
@@ -77,8 +77,8 @@ async def test_a_difference_that_only_a_request_shows_is_unproven_and_says_how_m
 async def test_a_forged_request_hides_no_difference_that_the_binding_shows(scene: Scene) -> None:
     scene.bind("old-1", APART, "n1")
     await scene.wait(5.0)
-    await scene.ask("a", APART)
-    await scene.ask("a", APART, "n2", "n3")
+    await scene.request("a", APART)
+    await scene.request("a", APART, "n2", "n3")
     scene.bind("a", APART, "n1")
     await scene.wait(2.0)
     assert scene.results() == {"differed": 1}
@@ -86,10 +86,10 @@ async def test_a_forged_request_hides_no_difference_that_the_binding_shows(scene
 
 async def test_requests_alone_never_count_as_compared(scene: Scene) -> None:
     for _ in range(50):
-        await scene.ask("a", APART, then=0.1)
+        await scene.request("a", APART, then=0.1)
     await scene.wait(70.0)
     assert scene.results() == {"unconfirmed": 1}
-    await scene.ask("b", APART)
+    await scene.request("b", APART)
     scene.shadow.delete(pod("b", **APART))
     await scene.wait(1.0)
     assert scene.results() == {"unconfirmed": 2}
@@ -97,7 +97,7 @@ async def test_requests_alone_never_count_as_compared(scene: Scene) -> None:
 
 
 async def test_a_pod_that_the_watch_shows_late_explains_a_difference(scene: Scene) -> None:
-    await scene.ask("a", NEAR, "n1")
+    await scene.request("a", NEAR, "n1")
     scene.bind("db", {"app": "db"}, "n1")
     await scene.wait(0.5)
     scene.bind("a", NEAR, "n1")
@@ -113,7 +113,7 @@ async def test_a_deletion_that_the_scheduler_had_not_seen_yet_explains_a_differe
     await scene.wait(5.0)
     scene.shadow.delete(pod("db", on="n1", app="db"))
     await scene.wait(before)
-    await scene.ask("a", NEAR, "n1", then=0.2)
+    await scene.request("a", NEAR, "n1", then=0.2)
     scene.bind("a", NEAR, "n1")
     await scene.wait(2.0)
     assert scene.results() == {result: 1}
@@ -125,25 +125,25 @@ async def test_a_pod_of_another_scheduler_that_was_bound_just_before_explains_a_
 ) -> None:
     scene.bind("other", APART, "n1")
     await scene.wait(before)
-    await scene.ask("a", APART, "n1", then=0.2)
+    await scene.request("a", APART, "n1", then=0.2)
     scene.bind("a", APART, "n1")
     await scene.wait(2.0)
     assert scene.results() == {result: 1}
 
 
 async def test_a_pod_that_the_same_scheduler_placed_before_explains_nothing(scene: Scene) -> None:
-    await scene.ask("first", APART, "n1", then=0.1)
+    await scene.request("first", APART, "n1", then=0.1)
     scene.bind("first", APART, "n1")
     await scene.wait(0.2)
-    await scene.ask("a", APART, "n1", then=0.2)
+    await scene.request("a", APART, "n1", then=0.2)
     scene.bind("a", APART, "n1")
     await scene.wait(2.0)
     assert scene.results() == {"agreed": 1, "differed": 1}
 
 
 async def test_where_an_assumed_pod_may_be_explains_what_offload_would_reject(scene: Scene) -> None:
-    await scene.ask("first", APART, "n1", "n2", then=0.1)
-    await scene.ask("a", APART, then=0.1)
+    await scene.request("first", APART, "n1", "n2", then=0.1)
+    await scene.request("a", APART, then=0.1)
     scene.bind("first", APART, "n1")
     scene.bind("a", APART, "n2")
     await scene.wait(2.0)
@@ -151,8 +151,8 @@ async def test_where_an_assumed_pod_may_be_explains_what_offload_would_reject(sc
 
 
 async def test_an_assumed_pod_that_is_wanted_nearby_may_be_on_the_node(scene: Scene) -> None:
-    await scene.ask("db", {"app": "db"}, "n1", "n2", then=0.1)
-    await scene.ask("a", NEAR, "n1", then=0.1)
+    await scene.request("db", {"app": "db"}, "n1", "n2", then=0.1)
+    await scene.request("a", NEAR, "n1", then=0.1)
     scene.bind("db", {"app": "db"}, "n1")
     scene.bind("a", NEAR, "n1")
     await scene.wait(2.0)
@@ -160,8 +160,8 @@ async def test_an_assumed_pod_that_is_wanted_nearby_may_be_on_the_node(scene: Sc
 
 
 async def test_a_pod_that_is_assumed_later_may_explain_a_difference_too(scene: Scene) -> None:
-    await scene.ask("a", NEAR, "n1", then=0.2)
-    await scene.ask("db", {"app": "db"}, "n1", "n2", then=0.2)
+    await scene.request("a", NEAR, "n1", then=0.2)
+    await scene.request("db", {"app": "db"}, "n1", "n2", then=0.2)
     scene.bind("a", NEAR, "n1")
     await scene.wait(2.0)
     assert scene.results() == {"unconstrained": 1, "late": 1}
@@ -173,10 +173,10 @@ async def test_a_pod_that_counts_on_its_node_since_a_later_answer_explains_a_dif
     is_bound: bool,  # noqa: FBT001 (a parameter)
 ) -> None:
     """A busy machine judges the first request after the answer about the second, which has one node."""
-    await scene.ask("a", APART, then=0.0)
+    await scene.request("a", APART, then=0.0)
     if is_bound:
         scene.bind("a", APART, "n1")
-    await scene.ask("b", APART, "n2", then=0.1)
+    await scene.request("b", APART, "n2", then=0.1)
     if not is_bound:
         scene.bind("a", APART, "n1")
     scene.bind("b", APART, "n2")
@@ -185,8 +185,8 @@ async def test_a_pod_that_counts_on_its_node_since_a_later_answer_explains_a_dif
 
 
 async def test_a_pod_that_the_same_scheduler_placed_before_counts_before_its_binding_too(scene: Scene) -> None:
-    await scene.ask("first", APART, "n1", then=0.1)
-    await scene.ask("a", APART, "n1", then=0.1)
+    await scene.request("first", APART, "n1", then=0.1)
+    await scene.request("a", APART, "n1", then=0.1)
     scene.bind("first", APART, "n1")
     scene.bind("a", APART, "n1")
     await scene.wait(2.0)
@@ -194,7 +194,7 @@ async def test_a_pod_that_the_same_scheduler_placed_before_counts_before_its_bin
 
 
 async def test_a_pod_that_is_bound_before_it_is_judged_does_not_count_for_itself(scene: Scene) -> None:
-    await scene.ask("a", APART, then=0.0)
+    await scene.request("a", APART, then=0.0)
     scene.bind("a", APART, "n1")
     await scene.wait(2.0)
     assert scene.results() == AGREED
@@ -210,7 +210,7 @@ async def test_the_terms_of_a_deleted_pod_hold_in_the_states_in_which_it_was_the
     await scene.wait(0.3)
     scene.shadow.delete(pod("loud", on="n1", **loud))
     await scene.wait(0.3)
-    await scene.ask("a", NEAR, "n1", then=0.2)
+    await scene.request("a", NEAR, "n1", then=0.2)
     scene.bind("a", NEAR, "n1")
     await scene.wait(2.0)
     assert scene.results() == {"differed": 1}
@@ -219,7 +219,7 @@ async def test_the_terms_of_a_deleted_pod_hold_in_the_states_in_which_it_was_the
 async def test_a_relabelled_node_explains_a_difference(scene: Scene) -> None:
     scene.bind("db", {"app": "db"}, "n2")
     await scene.wait(5.0)
-    await scene.ask("a", NEAR, "n1", then=0.2)
+    await scene.request("a", NEAR, "n1", then=0.2)
     scene.bind("a", NEAR, "n1")
     scene.show(node("n1", zone="z9"))
     await scene.wait(2.0)
@@ -227,10 +227,10 @@ async def test_a_relabelled_node_explains_a_difference(scene: Scene) -> None:
 
 
 async def test_pods_without_constraints_are_told_apart_and_those_above_a_limit_differ(scene: Scene) -> None:
-    await scene.ask("plain", {})
+    await scene.request("plain", {})
     scene.bind("plain", {}, "n1")
     many: Json = {"app": "web", "apart": [term(f"example.com/{number}", app="web") for number in range(17)]}
-    await scene.ask("large", many)
+    await scene.request("large", many)
     scene.bind("large", many, "n2")
     await scene.wait(2.0)
     assert scene.results() == {"unconstrained": 1, "differed": 1}
@@ -239,7 +239,7 @@ async def test_pods_without_constraints_are_told_apart_and_those_above_a_limit_d
 
 async def test_judging_a_pod_that_counts_on_its_node_ends_no_cached_result(scene: Scene) -> None:
     view = scene.index.view
-    await scene.ask("a", APART, "n1", then=0.0)
+    await scene.request("a", APART, "n1", then=0.0)
     compiled = shadow_compiled(pod("b", **APART), view)
     before = view.dependency_version(compiled), view.placement_version
     await scene.wait(1.0)
@@ -251,7 +251,7 @@ async def test_what_comes_faster_than_it_can_be_judged_is_skipped(scene: Scene) 
     for number in range(20):
         scene.show(pod(f"web-{number}", **APART))
     for number in range(20):
-        await scene.filter(asking(pod_json(f"web-{number}", **APART), *NAMES))
+        await scene.filter(extender_args(pod_json(f"web-{number}", **APART), *NAMES))
     await scene.wait(0.5)
     assert scene.results()["skipped"] >= 4
     for number in range(20):
@@ -263,11 +263,11 @@ async def test_what_comes_faster_than_it_can_be_judged_is_skipped(scene: Scene) 
 async def test_a_pod_of_which_a_request_was_skipped_does_not_count_as_compared(scene: Scene) -> None:
     """Other requests, that may be forged, hide the scheduler's own."""
     scene.show(pod("a", **APART))
-    await scene.filter(asking(pod_json("a", **APART), *NAMES))
+    await scene.filter(extender_args(pod_json("a", **APART), *NAMES))
     for number in range(16):
         scene.show(pod(f"plain-{number}"))
-        await scene.filter(asking(pod_json(f"plain-{number}"), *NAMES))
-    await scene.filter(asking(pod_json("a", **APART), "n2"))
+        await scene.filter(extender_args(pod_json(f"plain-{number}"), *NAMES))
+    await scene.filter(extender_args(pod_json("a", **APART), "n2"))
     await scene.wait(0.5)
     scene.bind("a", APART, "n1")
     await scene.wait(2.0)
@@ -305,7 +305,7 @@ async def test_a_condition_that_counts_otherwise_differs_once_nothing_changes_fo
 
 @pytest.mark.parametrize("counts", [(f"2 {ANTI_AFFINITY}", "1 Insufficient cpu"), ("3 Insufficient cpu",)])
 async def test_where_an_assumed_pod_may_be_both_counts_are_right(scene: Scene, counts: tuple[str, ...]) -> None:
-    await scene.ask("first", APART, "n1", "n2", then=0.1)
+    await scene.request("first", APART, "n1", "n2", then=0.1)
     scene.reject("a", APART, *counts)
     await scene.wait(0.5)
     assert scene.results() == AGREED
@@ -349,7 +349,7 @@ async def test_differences_are_bounded_and_the_latest_comes_first(scene: Scene) 
     scene.bind("old-1", APART, "n1")
     await scene.wait(5.0)
     for number in range(MOST_DIFFERENCES + 5):
-        await scene.ask(f"web-{number}", APART, "n1", then=0.05)
+        await scene.request(f"web-{number}", APART, "n1", then=0.05)
         scene.bind(f"web-{number}", APART, "n1")
         await scene.wait(0.05)
     await scene.wait(3.0)
@@ -362,7 +362,7 @@ async def test_differences_are_bounded_and_the_latest_comes_first(scene: Scene) 
 async def test_nothing_is_noted_while_another_replica_leads() -> None:
     scene = Scene()
     scene.show(node_object := node("n1"))
-    await scene.ask("a", APART, node_object.name, then=0.0)
+    await scene.request("a", APART, node_object.name, then=0.0)
     scene.reject("b", APART, f"1 {ANTI_AFFINITY}", nodes=1)
     assert (scene.page().open, scene.results()) == (0, {})
 

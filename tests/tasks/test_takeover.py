@@ -40,7 +40,7 @@ async def stand() -> AsyncIterator[Stand]:
 async def test_a_watch_that_has_come_past_the_newest_version_is_enough(stand: Stand) -> None:
     await stand.begins(GIVEN_BACK, "500")
     assert await stand.ready_after() == pytest.approx(SETTLE, abs=0.02)
-    assert stand.cluster.asked == ["newest"]
+    assert stand.cluster.requests == ["newest"]
     assert stand.missing == ""
 
 
@@ -49,7 +49,7 @@ async def test_bindings_under_way_get_their_time_first(stand: Stand) -> None:
     await stand.clock.advance(SETTLE - 0.01)
     assert stand.replica.leadership.is_leader
     assert not stand.takeover.is_ready
-    assert stand.cluster.asked == [], "the newest version counts from the end of that time"
+    assert stand.cluster.requests == [], "the newest version counts from the end of that time"
     assert stand.missing == "taking over: waiting for the pods that the earlier leader passed"
 
 
@@ -81,15 +81,15 @@ async def test_the_first_leader_of_all_waits_for_no_pods_of_another(stand: Stand
 async def test_in_a_quiet_cluster_a_second_watch_tells_that_nothing_is_missing(stand: Stand) -> None:
     await stand.begins(GIVEN_BACK, quiet=True)
     assert await stand.ready_after() == pytest.approx(SETTLE + 1.3, abs=0.1)
-    assert stand.cluster.asked == ["newest", "since 400"]
+    assert stand.cluster.requests == ["newest", "since 400"]
 
 
 async def test_a_leader_that_is_silent_for_long_is_caught_up_with_before_its_lease_runs_out(stand: Stand) -> None:
     await stand.begins(DEAD, quiet=True)
     await stand.clock.advance(DEADLINE + SETTLE - 0.01)
-    asked_too_soon = list(stand.cluster.asked)
+    requested_too_soon = list(stand.cluster.requests)
     assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
-    assert (asked_too_soon, stand.cluster.asked) == ([], ["newest", "since 400"])
+    assert (requested_too_soon, stand.cluster.requests) == ([], ["newest", "since 400"])
 
 
 async def test_a_leader_that_comes_back_makes_that_void(stand: Stand) -> None:
@@ -97,7 +97,7 @@ async def test_a_leader_that_comes_back_makes_that_void(stand: Stand) -> None:
     await stand.clock.advance(DEADLINE + SETTLE + 1.5)
     stand.leases.edit(renew_time=NOON.replace(hour=13))
     await stand.ready_after()
-    assert stand.cluster.asked == ["newest", "since 400"] * 2
+    assert stand.cluster.requests == ["newest", "since 400"] * 2
 
 
 async def test_a_leader_that_renews_is_not_watched_any_closer(stand: Stand) -> None:
@@ -105,7 +105,7 @@ async def test_a_leader_that_renews_is_not_watched_any_closer(stand: Stand) -> N
     for minute in range(30):
         stand.leases.edit(renew_time=NOON.replace(hour=13, minute=minute))
         await stand.clock.advance(2.0)
-    assert stand.cluster.asked == []
+    assert stand.cluster.requests == []
 
 
 async def test_a_watch_that_is_behind_is_waited_for(stand: Stand) -> None:

@@ -32,7 +32,7 @@ async def test_a_pod_that_is_shown_is_found_without_waiting_and_as_the_watch_sho
 
 async def test_a_request_is_answered_as_soon_as_the_watch_shows_its_pod() -> None:
     looking = Looking()
-    task = await looking.asked(pod("web"))
+    task = await looking.requested(pod("web"))
     looking.index.upsert(pod("other"))
     shown = looking.show()
     assert await task is shown
@@ -43,7 +43,7 @@ async def test_a_request_is_answered_as_soon_as_the_watch_shows_its_pod() -> Non
 async def test_a_gated_pod_is_waited_for_until_the_watch_shows_it_without_gates() -> None:
     looking = Looking()
     looking.show(gates=["quota"])
-    task = await looking.asked(pod("web", labels={"app": "web"}))
+    task = await looking.requested(pod("web", labels={"app": "web"}))
     looking.show(gates=["quota"], labels={"app": "web"})
     await asyncio.sleep(0)
     assert not task.done()
@@ -76,7 +76,7 @@ async def test_what_no_event_can_cure_is_rejected_at_once(fields: dict[str, Any]
 async def test_a_pod_that_was_deleted_is_rejected_at_once_also_if_it_goes_while_it_is_waited_for() -> None:
     looking = Looking()
     looking.show(gates=["quota"])
-    task = await looking.asked(pod("web"))
+    task = await looking.requested(pod("web"))
     looking.index.delete(pod("web"))
     assert await task is Unconfirmed.DELETED
     assert await looking.pods.find(pod("web")) is Unconfirmed.DELETED
@@ -87,7 +87,7 @@ async def test_a_request_that_is_ahead_of_the_watch_is_answered_once_the_watch_h
     """Labels of a waiting pod may change; the scheduler's watch may be first to tell."""
     looking = Looking()
     looking.show(labels={"app": "a"})
-    task = await looking.asked(pod("web", labels={"app": "b"}))
+    task = await looking.requested(pod("web", labels={"app": "b"}))
     shown = looking.show(labels={"app": "b"})
     assert await task is shown
 
@@ -102,13 +102,13 @@ async def test_a_request_that_stays_different_gets_the_watch_s_pod_and_is_waited
 
 async def test_requests_for_made_up_pods_do_not_take_all_places() -> None:
     looking = Looking(most_waiting=2)
-    tasks = [await looking.asked(pod(f"made-up-{number}")) for number in range(2)]
+    tasks = [await looking.requested(pod(f"made-up-{number}")) for number in range(2)]
     assert await looking.pods.find(pod("made-up-2")) is Unconfirmed.NOT_SHOWN
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
     assert len(looking.index.pod_changes) == 0
-    task = await looking.asked(pod("web"))  # their places are free again
+    task = await looking.requested(pod("web"))  # their places are free again
     shown = looking.show()
     assert await task is shown
 
@@ -169,7 +169,7 @@ async def test_a_pod_that_may_go_to_several_new_nodes_is_assumed_on_none() -> No
 async def test_a_request_about_new_nodes_alone_does_not_end_an_assumption() -> None:
     """It may be a tool that asks about a pod that is being bound."""
     played = Played("decisive")
-    (node,) = await played.ask("w0", APART)
+    (node,) = await played.filter("w0", APART)
     assert (await played.filter_service.filter(with_nodes("w0", NEW))).passed == ["new"]
     assert [held.nodes for held in played.index.assumed.held.values()] == [(node,)]
     assert audit(played.index) == []
@@ -188,7 +188,7 @@ async def test_a_request_about_a_pod_that_does_not_exist_is_decided_as_it_was_se
 
 async def test_a_repeated_rejection_of_whole_nodes_is_answered_in_their_form() -> None:
     played = Played("decisive")
-    await played.ask("w0", APART, ("n1",))
+    await played.filter("w0", APART, ("n1",))
     played.show("w1", APART)
     request = with_nodes("w1", EXISTING)
     answers = [

@@ -28,8 +28,20 @@ from extender.tasks.what_if import computing
 from extender.tasks.what_if.computing import answer_body
 from extender.tasks.what_if.service import Meter, start_child
 from extender.wire.errors import WireError
-from extender.wire.objects.kinds import PODS
-from tests.builders import Json, index_of, matching, namespace, node, node_json, pod, pod_json, resizing, settings, term
+from tests.builders import (
+    Json,
+    index_of,
+    matching,
+    namespace,
+    node,
+    node_json,
+    pod,
+    pod_json,
+    read_pod,
+    resizing,
+    settings,
+    term,
+)
 from tests.explaining import finished
 from tests.fakes import PATIENCE, until
 from tests.policies import policy_json
@@ -39,9 +51,9 @@ from tests.tasks.what_if_scene import (
     OWNER,
     ROOM,
     SETTINGS,
-    asked,
     children,
     cluster,
+    computed,
     endless,
     endless_service,
     exceed,
@@ -95,10 +107,10 @@ async def test_what_becomes_of_each_is_counted(monkeypatch: pytest.MonkeyPatch) 
         await what_ifs.answer(b"[")
     assert what_ifs.seconds > took
     monkeypatch.setattr("extender.tasks.what_if.service._encoded", lambda *_: endless(Meter(BUDGET)))
-    gone = asyncio.create_task(what_ifs.answer(b"{}"))
+    deleted = asyncio.create_task(what_ifs.answer(b"{}"))
     await asyncio.sleep(0)
-    gone.cancel()
-    await asyncio.gather(gone, return_exceptions=True)
+    deleted.cancel()
+    await asyncio.gather(deleted, return_exceptions=True)
     await what_ifs.stop()
     with pytest.raises(NotComputed):
         await what_ifs.answer(b"{}")
@@ -167,11 +179,11 @@ async def test_a_system_that_refuses_a_process_is_told(monkeypatch: pytest.Monke
 @on_each_loop
 async def test_a_request_that_is_cancelled_ends_its_child(monkeypatch: pytest.MonkeyPatch) -> None:
     what_ifs = endless_service(monkeypatch)
-    asking = asyncio.create_task(what_ifs.answer(b"{}"))
+    incoming = asyncio.create_task(what_ifs.answer(b"{}"))
     await until(lambda: len(children()) == 1)
-    asking.cancel()
+    incoming.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asking
+        await incoming
     assert children() == []
     monkeypatch.undo()
     await what_ifs.answer(b"{}")
@@ -180,11 +192,11 @@ async def test_a_request_that_is_cancelled_ends_its_child(monkeypatch: pytest.Mo
 @on_each_loop
 async def test_stopping_ends_the_child_and_no_other_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     what_ifs = endless_service(monkeypatch)
-    asking = asyncio.create_task(what_ifs.answer(b"{}"))
+    incoming = asyncio.create_task(what_ifs.answer(b"{}"))
     await until(lambda: len(children()) == 1)
     await what_ifs.stop()
     assert children() == []
-    for refused in (asking, what_ifs.answer(b"{}")):
+    for refused in (incoming, what_ifs.answer(b"{}")):
         with pytest.raises(NotComputed, match="the service is stopping"):
             await refused
 
@@ -279,7 +291,7 @@ def test_a_pod_of_a_deleted_node_comes_back_with_the_requests_of_its_spec() -> N
     for wanted, had, state in (("1500m", "1", "rejected"), ("1", "1500m", "placed")):
         body = pod_json("resized", on="n0", requests={"cpu": wanted}, owner=OWNER)
         body = resizing(body, allocated={"cpu": had}, actual={"cpu": had}, pending="Infeasible")
-        found = without("n0", *objects, PODS.decode_object(orjson.dumps(body)))
+        found = without("n0", *objects, read_pod(body))
         assert found["resized"][0] == state
 
 
@@ -292,7 +304,7 @@ def test_pods_that_are_assumed_on_a_deleted_node_are_displaced_or_pending_again(
     index.assume(index.pods["uid-one"], ["n0"], 0.0)
     index.assume(index.pods["uid-several"], ["n0", "n1"], 0.0)
     index.assume(index.pods["uid-elsewhere"], ["n2"], 0.0)
-    found = asked(index, delete=[{"kind": "Node", "name": name} for name in ("n0", "n1")])
+    found = computed(index, delete=[{"kind": "Node", "name": name} for name in ("n0", "n1")])
     assert {(each.pod, each.origin, each.was, each.node) for each in found.placements} == {
         ("default/one", "displaced", "n0", "n2"),
         ("default/several", "pending", "", "n2"),
@@ -308,7 +320,7 @@ def test_pods_are_placed_by_priority_then_given_and_displaced_ones_then_by_creat
     ]
     objects += [structs.replace(pod(name), created=created) for name, created in (("b", "2026-01"), ("a", "2026-02"))]
     given = [kinded("Pod", pod_json(name)) for name in ("z", "y")]
-    found = asked(index_of(*objects), delete=[{"kind": "Node", "name": "n0"}], apply=given, place={"limit": 2})
+    found = computed(index_of(*objects), delete=[{"kind": "Node", "name": "n0"}], apply=given, place={"limit": 2})
     assert [each.pod.partition("/")[2] for each in found.placements] == ["high", "moved", "z", "y", "b"]
     assert found.summary.not_tried == 1
 
@@ -321,7 +333,7 @@ def test_a_given_pod_replaces_the_one_of_its_name_and_is_not_placed_where_it_nam
         kinded("Pod", pod_json("waits", gates=["later"])),
         kinded("Pod", pod_json("copy", uid="uid-same-uid")),
     ]
-    found = asked(index, apply=given)
+    found = computed(index, apply=given)
     assert [(each.pod, each.state, each.node, each.was) for each in found.placements] == [
         ("default/waits", "gated", "", ""),
         ("default/web", "placed", "n0", "n0"),
@@ -337,13 +349,13 @@ def test_a_namespace_is_deleted_with_its_pods_and_one_with_other_labels_reaches_
     index.upsert(pod("asking", apart=apart))
     index.upsert(pod("in-other", namespace="other", on="n0", app="web"))
     renamed = kinded("Namespace", {"metadata": {"name": "other", "labels": {"team": "a"}}})
-    found = asked(index, delete=[{"kind": "Namespace", "name": "old"}], apply=[renamed])
+    found = computed(index, delete=[{"kind": "Namespace", "name": "old"}], apply=[renamed])
     (placement,) = found.placements
     assert (placement.state, [each.reason for each in placement.obstacles]) == ("rejected", ["anti_affinity"])
     assert {each.full_name for each in index.pods.values()} == {"default/asking", "other/in-other"}
     index = index_of(node("n0", allocatable=ROOM), namespace("old", team="a"), pod("asking", apart=apart))
     index.upsert(pod("in-old", namespace="old", on="n0", app="web"))
-    assert asked(index, delete=[{"kind": "Namespace", "name": "old"}]).summary.placed == 1
+    assert computed(index, delete=[{"kind": "Namespace", "name": "old"}]).summary.placed == 1
 
 
 def test_a_policy_that_is_given_counts_for_pods_on_nodes_and_one_that_is_deleted_does_not() -> None:
@@ -355,10 +367,10 @@ def test_a_policy_that_is_given_counts_for_pods_on_nodes_and_one_that_is_deleted
     index = make_index(chosen)
     for obj in (node("n0", allocatable=ROOM), pod("on-n0", on="n0", app="db"), pod("asking", app="web")):
         index.upsert(obj)
-    (placement,) = asked(index, chosen, apply=[policy]).placements
+    (placement,) = computed(index, chosen, apply=[policy]).placements
     assert [each.reason for each in placement.obstacles] == ["existing_anti_affinity"]
     removal = {"kind": "PodSchedulingPolicy", "namespace": "default", "name": "alone"}
-    assert asked(index, chosen, delete=[removal]).summary.placed == 1
+    assert computed(index, chosen, delete=[removal]).summary.placed == 1
 
 
 @pytest.mark.parametrize(
@@ -380,20 +392,20 @@ def test_a_policy_that_is_given_counts_for_pods_on_nodes_and_one_that_is_deleted
 )
 def test_a_change_that_cannot_be_made_is_named(body: Json, path: str) -> None:
     with pytest.raises(WireError) as error:
-        asked(index_of(*nodes(), pod("web", on="n0")), **body)
+        computed(index_of(*nodes(), pod("web", on="n0")), **body)
     assert error.value.path.startswith(path)
 
 
 def test_an_invalid_policy_is_rejected_with_what_is_wrong_in_it() -> None:
     policy = policy_json("wrong", "default", nodeSelector={"zone": "a b"})
     with pytest.raises(WireError, match="nodeSelector") as error:
-        asked(index_of(*nodes()), settings(policies={"enabled": True}), apply=[policy])
+        computed(index_of(*nodes()), settings(policies={"enabled": True}), apply=[policy])
     assert error.value.path == "apply[0].spec"
 
 
 def test_a_node_that_one_pod_fills_takes_no_other_like_it() -> None:
     index = index_of(*nodes(1), *(pod(name, requests={"cpu": "3"}) for name in ("first", "second")))
-    first, second = asked(index).placements
+    first, second = computed(index).placements
     assert (first.state, second.state) == ("placed", "rejected")
     assert second.reason == "0/1 nodes are available: 1 node(s) had too few resources left."
 
@@ -402,7 +414,7 @@ def test_the_reason_counts_the_nodes_that_a_rule_rejects_with_those_that_do_not_
     apart = [term("host", app="web")]
     index = index_of(*nodes(), pod("web", on="n0", app="web"), pod("full", on="n1", requests={"cpu": "4"}))
     index.upsert(pod("asking", apart=apart, requests={"cpu": "1"}))
-    (found,) = asked(index).placements
+    (found,) = computed(index).placements
     assert found.reason == (
         "0/2 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 1 node(s) had too few resources left."
     )
@@ -412,7 +424,7 @@ def test_a_node_that_is_given_by_hand_has_its_host_name() -> None:
     apart = [term("host", app="web")]
     given = kinded("Node", node_json("new", hostname=False, allocatable=ROOM))
     index = index_of(pod("first", app="web", apart=apart), pod("second", app="web", apart=apart))
-    found = asked(index, apply=[given])
+    found = computed(index, apply=[given])
     assert (found.summary.placed, found.summary.rejected) == (1, 1)
 
 
@@ -420,12 +432,12 @@ def test_only_the_first_different_rejected_pods_are_explained(monkeypatch: pytes
     monkeypatch.setattr(computing, "MOST_EXPLAINED", 1)
     index = index_of(*nodes(), pod("large-1", requests={"cpu": "8"}), pod("large-2", requests={"cpu": "8"}))
     index.upsert(pod("larger", requests={"cpu": "9"}))
-    found = {each.pod.partition("/")[2]: each for each in asked(index).placements}
+    found = {each.pod.partition("/")[2]: each for each in computed(index).placements}
     assert found["large-1"].obstacles == found["large-2"].obstacles != ()
     assert (found["larger"].obstacles, found["larger"].reason) == ((), found["large-1"].reason)
 
 
 def test_a_pod_with_needs_that_are_not_seen_says_so() -> None:
     index = index_of(*nodes(), structs.replace(pod("asking"), has_unseen_needs=True))
-    found: tuple[Placement, ...] = asked(index).placements
+    found: tuple[Placement, ...] = computed(index).placements
     assert "which the extender does not see" in found[0].unchecked

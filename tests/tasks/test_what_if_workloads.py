@@ -17,9 +17,8 @@ from extender.settings.configuration import Settings
 from extender.tasks.what_if.computing import answer_body
 from extender.verbs import what_if as deciding
 from extender.wire.errors import WireError
-from extender.wire.objects.kinds import PODS
 from extender.wire.pods.templates import TRIAL_HASH
-from tests.builders import CONTAINER, Json, index_of, node, node_json, pod, pod_json, spread, taint, term
+from tests.builders import CONTAINER, Json, index_of, node, node_json, pod, pod_json, read_pod, spread, taint, term
 from tests.explaining import finished
 from tests.tasks.what_if_workload_scene import LABELS, ROOM, answered, classed, nodes, placed, replica, workload
 from tests.wire.spoiling import spoil
@@ -86,7 +85,7 @@ def test_default_constraints_read_the_selector_of_a_workload_that_is_given() -> 
 
 def test_the_priority_of_a_class_is_read_from_pods_of_the_cluster() -> None:
     """A file has the name of the class alone, and the API server fills in the number."""
-    known = PODS.decode_object(orjson.dumps(classed(pod_json("known", on="n0", priority=9))))
+    known = read_pod(classed(pod_json("known", on="n0", priority=9)))
     index = index_of(*nodes(), known, pod("waiting", priority=5))
     given = {"kind": "Pod", **classed(pod_json("given"))}
     made = workload("Deployment", pod_spec={"priorityClassName": "high"})

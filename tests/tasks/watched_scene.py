@@ -36,10 +36,10 @@ class Looking:
         self.index.upsert(found)
         return found
 
-    async def asked(self, asked: Pod) -> asyncio.Task[Pod | Unconfirmed]:
+    async def requested(self, requested: Pod) -> asyncio.Task[Pod | Unconfirmed]:
         """A request that has begun to wait."""
         before = self.pods.waits
-        task = asyncio.create_task(self.pods.find(asked))
+        task = asyncio.create_task(self.pods.find(requested))
         await until(lambda: self.pods.waits == before + 1)
         return task
 

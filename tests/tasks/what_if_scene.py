@@ -166,7 +166,7 @@ def spending(meter: Meter) -> Steps[bytes]:
     return msgspec.json.encode(meter.spent())
 
 
-def asked(index: ClusterIndex, chosen: Settings | None = None, **body: Any) -> WhatIfAnswer:
+def computed(index: ClusterIndex, chosen: Settings | None = None, **body: Any) -> WhatIfAnswer:
     """The answer to a body; the index is changed, and its counts stay true."""
     found = finished(answer_body(orjson.dumps(body), index, chosen or Settings()))
     assert audit(index) == []
@@ -175,7 +175,7 @@ def asked(index: ClusterIndex, chosen: Settings | None = None, **body: Any) -> W
 
 def without(name: str, *objects: Object, **body: Any) -> dict[str, tuple[str, str]]:
     """The state and the node of each pod where a node is deleted."""
-    found = asked(index_of(*objects), delete=[{"kind": "Node", "name": name}], **body)
+    found = computed(index_of(*objects), delete=[{"kind": "Node", "name": name}], **body)
     return {each.pod.partition("/")[2]: (each.state, each.node) for each in found.placements}
 
 

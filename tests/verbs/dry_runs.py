@@ -14,7 +14,7 @@ from extender.settings.configuration import Settings
 from extender.verbs.dry_run import DryRun, best_among
 from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs
-from tests.builders import Json, asking, matching, settings, term
+from tests.builders import Json, extender_args, matching, settings, term
 from tests.contenders import cluster, contender, contender_json, stage
 from tests.index.counting import unlimited
 
@@ -22,7 +22,7 @@ IMPORTANT = 100
 
 
 def removed(
-    asking: Pod,
+    incoming: Pod,
     *objects: Object,
     node: str = "n1",
     taken: tuple[Pod, ...] = (),
@@ -31,7 +31,7 @@ def removed(
 ) -> list[str] | None:
     """The names of the victims in the order of the answer; None where nothing helps."""
     held = cluster(*objects)
-    removal = DryRun(asking, held.view, across=across).on(held.view.known[node], taken, checks_fit=room)
+    removal = DryRun(incoming, held.view, across=across).on(held.view.known[node], taken, checks_fit=room)
     assert audit(held) == [], "a dry run leaves no trace"
     return None if removal is None else [each.name for each in removal.victims]
 
@@ -84,7 +84,7 @@ WEB_EVERYWHERE: list[Object] = [
 ]
 
 
-class Asker:
+class FilterScene:
     """An index with these objects, and requests for a pod."""
 
     def __init__(self, *objects: Object, **sections: Any) -> None:
@@ -93,13 +93,13 @@ class Asker:
         self.settings: Settings = settings(**every_name, **sections)
         self.verb = FilterVerb(self.index.view, self.settings)
 
-    def ask(self, *names: str, **pod: Any) -> FilterDecision:
+    def filter(self, *names: str, **pod: Any) -> FilterDecision:
         """The decision about a pod of these fields, for these nodes or all."""
-        args = asking(contender_json("asking", **(pod or LONELY)), *(names or self.index.view.known))
+        args = extender_args(contender_json("asking", **(pod or LONELY)), *(names or self.index.view.known))
         return self.decide(args)
 
     def decide(self, args: ExtenderArgs) -> FilterDecision:
-        """The decision on a question. The reasons are there for every text in it."""
+        """The decision on a request. It has a reason for every text in it."""
         decision = self.verb.decide(args, 0)
         result = decision.result
         assert {*result.failed.values(), *result.unresolvable.values()} <= {reason.text for reason in result.reasons}

@@ -10,7 +10,7 @@ from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import FilterResult
-from tests.builders import Json, asking, index_of, matching, namespace, node, pod, pod_json, settings, term
+from tests.builders import Json, extender_args, index_of, matching, namespace, node, pod, pod_json, settings, term
 from tests.deciding import filter_nodes
 
 WHOLE = settings()
@@ -21,15 +21,15 @@ def two_nodes(*occupied: str) -> ClusterIndex:
     return index_of(node("n1"), node("n2"), *(pod(f"web-{name}", on=name, app="web") for name in occupied))
 
 
-def ask(index: ClusterIndex, incoming: Json, *names: str) -> FilterResult:
-    result = filter_nodes(asking(incoming, *names), index.view, WHOLE, seed=0)
+def filtered(index: ClusterIndex, incoming: Json, *names: str) -> FilterResult:
+    result = filter_nodes(extender_args(incoming, *names), index.view, WHOLE, seed=0)
     if Reason.MALFORMED_POD not in result.reasons:  # those texts quote the parser
         assert set(result.unresolvable.values()) == {reason.text for reason in result.reasons}
     return result
 
 
-def ask_nodes(index: ClusterIndex, incoming: Json, nodes: Sequence[Json]) -> FilterResult:
-    return filter_nodes(asking(incoming, nodes=nodes), index.view, WHOLE, seed=0)
+def filtered_nodes(index: ClusterIndex, incoming: Json, nodes: Sequence[Json]) -> FilterResult:
+    return filter_nodes(extender_args(incoming, nodes=nodes), index.view, WHOLE, seed=0)
 
 
 NAMES = ("n1", "n2", "n3", "n4")
@@ -49,18 +49,18 @@ def coming(index: ClusterIndex, *names: str, name: str = "w", app: str = "web") 
 
 
 def waits(index: ClusterIndex, incoming: Json, chosen: Settings = TWO, names: Sequence[str] = NAMES) -> bool:
-    return FilterVerb(index.view, chosen).should_wait(asking(incoming, *names))
+    return FilterVerb(index.view, chosen).should_wait(extender_args(incoming, *names))
 
 
 def passed(index: ClusterIndex, incoming: Json, chosen: Settings = TWO) -> list[str]:
-    return sorted(filter_nodes(asking(incoming, *NAMES), index.view, chosen, seed=0).passed)
+    return sorted(filter_nodes(extender_args(incoming, *NAMES), index.view, chosen, seed=0).passed)
 
 
 NEAR_TEAM_A = term("host", selector=matching(app="web"), namespace_selector=matching(t="a"))
 
 
-class Asker:
-    """Three nodes with a web pod on n1 and n2, which are asked about, so that not every node is rejected."""
+class FilterScene:
+    """Three nodes with a web pod on n1 and n2, for which requests come, so that not every node is rejected."""
 
     def __init__(self, most_bytes: int = 1 << 20) -> None:
         self.settings = settings(placement="cooperative", answers={"rejectionCacheBytes": most_bytes})
@@ -73,8 +73,8 @@ class Asker:
     def relabel(self, **labels: str) -> None:
         self.index.upsert(namespace(labels=labels))
 
-    def ask(self, *names: str) -> FilterResult:
-        args = asking(pod_json("asking", apart=[NEAR_TEAM_A]), *(names or ("n1", "n2")))
+    def filter(self, *names: str) -> FilterResult:
+        args = extender_args(pod_json("asking", apart=[NEAR_TEAM_A]), *(names or ("n1", "n2")))
         self.signature = args.pod.signature
         self.requests += 1
         return self.verb.decide(args, 0).result

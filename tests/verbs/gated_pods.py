@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from extender.model.constraints.labels import ZONE
 from extender.model.release import RELEASE_GATE, GroupDecision, GroupKey, Level, ReleaseSpec
 from extender.verbs.release.progress import GroupState
-from tests.builders import pod
+from tests.builders import REQUIRED, pod
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
 SPEC = ReleaseSpec((ZONE,))
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -17,7 +17,7 @@ from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.release.choice import Rest, propose
 from extender.verbs.release.progress import release_patch
-from tests.builders import PREFERRED, Json, asking, read_pod, settings
+from tests.builders import PREFERRED, Json, extender_args, read_pod, settings
 from tests.contenders import cluster, stage
 from tests.gangs import gated_json
 
@@ -80,7 +80,7 @@ class Board:
     def _schedule(self, body: Json) -> str:
         pod, view = read_pod(body), self.index.view
         names = [name for name in sorted(view.known) if self._fits(pod, name)]
-        passed = self.answers[pod.name] = list(self.verb.decide(asking(body, *names), 0).result.passed)
+        passed = self.answers[pod.name] = list(self.verb.decide(extender_args(body, *names), 0).result.passed)
         self.index.assume(pod, passed, 0.0)
         chosen = self._best(pod, body, passed)
         self.index.upsert(read_pod({**body, "spec": {**body["spec"], "nodeName": chosen}}))
@@ -100,7 +100,7 @@ class Board:
     def _best(self, pod: Pod, body: Json, names: Sequence[str]) -> str:
         """The first of the nodes with the most points of the scheduler's plugins and of the extender."""
         view = self.index.view
-        own = prioritize_nodes(asking(body, *names), view, self.settings)
+        own = prioritize_nodes(extender_args(body, *names), view, self.settings)
         weights = {name: _weight(pod, self._node(name)) for name in names}
         taints = {name: sum(each.effect == PREFER_NO_SCHEDULE for each in self._node(name).taints) for name in names}
         most, worst = max(weights.values()) or 1, max(taints.values()) or 1

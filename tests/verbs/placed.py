@@ -7,9 +7,9 @@ from typing import Any
 from extender.model.constraints.labels import HOSTNAME
 from extender.model.objects import Pod
 from extender.model.policies import Policy
-from tests.builders import Json
+from tests.builders import REQUIRED, Json
 from tests.contenders import contender, contender_json
-from tests.policies import REQUIRED, policy
+from tests.policies import policy
 
 WEB = {"matchLabels": {"app": "web"}}
 DB = {"matchLabels": {"app": "db"}}

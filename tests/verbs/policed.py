@@ -15,13 +15,13 @@ from extender.verbs.effective_pod import policy_terms
 from extender.verbs.filter import FilterDecision, FilterVerb
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import policies_within
-from tests.builders import Json, asking, settings
+from tests.builders import Json, extender_args, settings
 from tests.contenders import cluster, contender_json, stage
 
 NODES = ("na", "nb", "nc")
 
 
-class Asker:
+class FilterScene:
     """Three nodes in the zones a, b and c, with policies."""
 
     def __init__(self, *policies: Any, enabled: bool = True, exemptions: Json | None = None, **sections: Any) -> None:
@@ -46,11 +46,11 @@ class Asker:
     def put(self, made: Any) -> None:
         self.index.upsert(PolicyObject(made))
 
-    def ask(self, body: Json | None = None) -> FilterDecision:
-        return self.verb.decide(asking(body or contender_json("asking"), *NODES), 0)
+    def filter(self, body: Json | None = None) -> FilterDecision:
+        return self.verb.decide(extender_args(body or contender_json("asking"), *NODES), 0)
 
     def passed(self, body: Json | None = None) -> list[str]:
-        return list(self.ask(body).result.passed)
+        return list(self.filter(body).result.passed)
 
 
 def with_spec(**fields: Any) -> Json:
@@ -60,8 +60,8 @@ def with_spec(**fields: Any) -> Json:
     return body
 
 
-class AugmentedAsker(Asker):
-    """The same in augment mode, where the in-tree plugins decide what the pod says itself."""
+class AugmentedScene(FilterScene):
+    """Three nodes and policies in augment mode, where the in-tree plugins decide the pod's own constraints."""
 
     def __init__(self, *policies: Any, **sections: Any) -> None:
         super().__init__()

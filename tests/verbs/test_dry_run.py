@@ -19,14 +19,14 @@ from extender.verbs.dry_run import DryRun, best_among, is_forbidden, violating_b
 from extender.verbs.filter import FilterVerb, UnhelpfulNodeCache
 from extender.verbs.kept_nodes import KeptNodes
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
-from tests.builders import Json, asking, matching, node_json, settings, term
+from tests.builders import Json, extender_args, matching, node_json, settings, term
 from tests.contenders import budget, cluster, contender, contender_json, stage
 from tests.index.counting import Calls
 from tests.verbs.dry_runs import (
     IMPORTANT,
     LONELY,
     WEB_EVERYWHERE,
-    Asker,
+    FilterScene,
     crowd,
     large,
     lonely,
@@ -284,17 +284,17 @@ def test_the_filter_plans_a_preemption_or_waits_for_one(
     plan: Plan,
     result: FilterResult | None,
 ) -> None:
-    asker = Asker(*objects, preemption=preemption)
+    scene = FilterScene(*objects, preemption=preemption)
     if victim:
-        asker.index.nominate_in_memory(contender("asking"), "n1", [victim])
-    decision = asker.ask(*names, **pod)
+        scene.index.nominate_in_memory(contender("asking"), "n1", [victim])
+    decision = scene.filter(*names, **pod)
     assert node_and_victims(decision.plan) == plan
     assert result in (None, decision.result)
 
 
 def test_no_pod_is_preempted_on_hypothetical_nodes() -> None:
     nodes = [node_json("n1"), node_json("n2")]
-    decision = Asker(*WEB_EVERYWHERE).decide(asking(contender_json("asking", **LONELY), nodes=nodes))
+    decision = FilterScene(*WEB_EVERYWHERE).decide(extender_args(contender_json("asking", **LONELY), nodes=nodes))
     assert (decision.plan, set(decision.result.unresolvable)) == (None, {"n1", "n2"})
 
 
@@ -305,26 +305,28 @@ class TestUnhelpfulNodes:
     LOW = contender("low", on="n1", priority=1)
 
     @staticmethod
-    def left(asker: Asker, args: ExtenderArgs) -> list[str]:
-        view = asker.index.view
+    def left(scene: FilterScene, args: ExtenderArgs) -> list[str]:
+        view = scene.index.view
         return [
-            view.node_names[node] for node in asker.verb.unhelpful.without(args.pod, sorted(view.known.values()), view)
+            view.node_names[node] for node in scene.verb.unhelpful.without(args.pod, sorted(view.known.values()), view)
         ]
 
     def test_it_is_cached_and_other_requested_names_are_tried(self) -> None:
-        asker = Asker(*self.BLOCKED, stage("n2"), contender("w2", on="n2", app="web", priority=IMPORTANT), self.LOW)
-        args = asking(contender_json("asking", **LONELY), "n1")
-        seen = [self.left(asker, args)]
-        for request in (args, asking(contender_json("another", **LONELY), "n2")):
-            asker.decide(request)
-            seen.append(self.left(asker, args))
+        scene = FilterScene(
+            *self.BLOCKED, stage("n2"), contender("w2", on="n2", app="web", priority=IMPORTANT), self.LOW
+        )
+        args = extender_args(contender_json("asking", **LONELY), "n1")
+        seen = [self.left(scene, args)]
+        for request in (args, extender_args(contender_json("another", **LONELY), "n2")):
+            scene.decide(request)
+            seen.append(self.left(scene, args))
         assert seen == [["n1", "n2"], ["n2"], []]
 
     def test_a_node_that_helped_is_not_cached(self) -> None:
-        asker = Asker(*WEB_EVERYWHERE)
-        args = asking(contender_json("asking", **LONELY), "n1", "n2")
-        assert asker.decide(args).plan
-        assert self.left(asker, args) == ["n1", "n2"]
+        scene = FilterScene(*WEB_EVERYWHERE)
+        args = extender_args(contender_json("asking", **LONELY), "n1", "n2")
+        assert scene.decide(args).plan
+        assert self.left(scene, args) == ["n1", "n2"]
 
     @pytest.mark.parametrize(
         "change",
@@ -336,32 +338,34 @@ class TestUnhelpfulNodes:
         ],
     )
     def test_it_is_forgotten_when_something_changes(self, change: Object) -> None:
-        asker = Asker(*self.BLOCKED, self.LOW)
-        args = asking(contender_json("asking", **LONELY), "n1")
-        asker.decide(args)
+        scene = FilterScene(*self.BLOCKED, self.LOW)
+        args = extender_args(contender_json("asking", **LONELY), "n1")
+        scene.decide(args)
         if change == contender("w1", on="n1", app="web", priority=1):
-            asker.index.delete(change)  # a pod's priority never changes: this is another pod
-        asker.index.upsert(change)
-        assert "n1" in self.left(asker, args)
+            scene.index.delete(change)  # a pod's priority never changes: this is another pod
+        scene.index.upsert(change)
+        assert "n1" in self.left(scene, args)
 
     def test_another_priority_is_another_request(self) -> None:
-        asker = Asker(*self.BLOCKED, self.LOW)
-        asker.ask()
-        assert node_and_victims(asker.ask(**LONELY | {"priority": IMPORTANT + 1}).plan) == ("n1", ["w1"])
+        scene = FilterScene(*self.BLOCKED, self.LOW)
+        scene.filter()
+        assert node_and_victims(scene.filter(**LONELY | {"priority": IMPORTANT + 1}).plan) == ("n1", ["w1"])
 
     def test_the_kinds_that_were_added_first_are_forgotten_first(self) -> None:
-        asker = Asker(*self.BLOCKED, self.LOW)
-        asker.verb.unhelpful = UnhelpfulNodeCache(most_bytes=64 * 1024)
-        kinds = [asking(contender_json("asking", **LONELY | {"tier": f"t{number}"}), "n1") for number in range(60)]
+        scene = FilterScene(*self.BLOCKED, self.LOW)
+        scene.verb.unhelpful = UnhelpfulNodeCache(most_bytes=64 * 1024)
+        kinds = [
+            extender_args(contender_json("asking", **LONELY | {"tier": f"t{number}"}), "n1") for number in range(60)
+        ]
         for each in kinds:
-            asker.decide(each)
-        assert (self.left(asker, kinds[0]), self.left(asker, kinds[-1])) == (["n1"], [])
+            scene.decide(each)
+        assert (self.left(scene, kinds[0]), self.left(scene, kinds[-1])) == (["n1"], [])
 
     def test_a_pod_of_the_same_signature_with_smaller_requests_is_tried_again(self) -> None:
         coming = contender("coming", cpu=3000, priority=IMPORTANT, nominated="n1")
-        asker = Asker(stage("n1", cpu=4000), contender("w1", on="n1", app="web"), coming)
-        assert asker.ask(**LONELY, cpu=2000).plan is None
-        plan = asker.ask(**LONELY, cpu=500).plan
+        scene = FilterScene(stage("n1", cpu=4000), contender("w1", on="n1", app="web"), coming)
+        assert scene.filter(**LONELY, cpu=2000).plan is None
+        plan = scene.filter(**LONELY, cpu=500).plan
         assert plan is not None
         assert [victim.name for victim in plan.victims] == ["w1"]
 
@@ -405,14 +409,14 @@ KEPT: dict[str, tuple[list[Any], Json, list[str]]] = {
 
 @pytest.mark.parametrize(("pods", "fields", "passed"), KEPT.values(), ids=KEPT)
 def test_a_node_is_kept(pods: list[Object], fields: Json, passed: list[str]) -> None:
-    asker = Asker(stage("n1", cpu=4000), stage("n2", cpu=4000), *(pod for pod in pods if pod is not IN_MEMORY))
+    scene = FilterScene(stage("n1", cpu=4000), stage("n2", cpu=4000), *(pod for pod in pods if pod is not IN_MEMORY))
     if IN_MEMORY in pods:
-        asker.index.nominate_in_memory(IN_MEMORY, "n1", ())
-    assert list(asker.ask(**fields).result.passed) == passed
+        scene.index.nominate_in_memory(IN_MEMORY, "n1", ())
+    assert list(scene.filter(**fields).result.passed) == passed
 
 
 def test_a_pod_rejected_on_every_node_gets_the_reasons() -> None:
-    assert Asker(stage("n1"), COMING).ask().result == FilterResult((), {}, texts(n1=Reason.NOMINATED))
+    assert FilterScene(stage("n1"), COMING).filter().result == FilterResult((), {}, texts(n1=Reason.NOMINATED))
 
 
 def test_a_node_that_is_gone_is_kept_for_no_nominated_pod() -> None:
@@ -426,6 +430,6 @@ def test_a_nomination_to_a_node_that_is_not_requested_costs_no_dry_run(monkeypat
     """The scheduler requests a sample: mostly none of its nodes is nominated."""
     made: list[object] = []
     monkeypatch.setattr(DryRun, "__init__", lambda run, *_, **__: made.append(run))
-    asker = Asker(stage("n1"), stage("n2"), COMING)
-    assert list(asker.ask("n2").result.passed) == ["n2"]
+    scene = FilterScene(stage("n1"), stage("n2"), COMING)
+    assert list(scene.filter("n2").result.passed) == ["n2"]
     assert not made

@@ -38,8 +38,8 @@ def crowd(nodes: int, pods: int = 3, *, protected: bool = True) -> ClusterIndex:
 
 def preemptor(index: ClusterIndex, cpu: int = 1000) -> Pod:
     spreads = [spread(key, app="web") for key in KEYS]
-    asking = contender("asking", cpu=cpu, priority=100, app="web", spreads=spreads)
-    return effective_pod(asking, index.view, ENABLED)
+    incoming = contender("asking", cpu=cpu, priority=100, app="web", spreads=spreads)
+    return effective_pod(incoming, index.view, ENABLED)
 
 
 def search(index: ClusterIndex, cpu: int = 1000) -> DryRun:

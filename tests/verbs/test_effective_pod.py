@@ -24,13 +24,13 @@ from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import ExtenderArgs
 from extender.wire.policies.policies_v1 import PolicyError
-from tests.builders import Json, asking, node_json, preempting, read_pod, term
+from tests.builders import REQUIRED, Json, extender_args, node_json, preempting, read_pod, term
 from tests.contenders import contender, contender_json
 from tests.fakes import FakeClock, FakeWriter, until
 from tests.index.counting import drop_all
-from tests.policies import REQUIRED, expression, node_term, policy, policy_json, preferring, requiring
-from tests.verbs.admit.reviewing import ask, verb
-from tests.verbs.policed import NODES, Asker, with_spec
+from tests.policies import expression, node_term, policy, policy_json, preferring, requiring
+from tests.verbs.admit.reviewing import reviewed, verb
+from tests.verbs.policed import NODES, FilterScene, with_spec
 
 ZONE_A_TERM = node_term(expression("zone", "In", "a"))
 ZONE_A = requiring(ZONE_A_TERM)
@@ -85,17 +85,17 @@ PASSING: dict[str, tuple[list[Json], Json, Json, str]] = {
 def test_a_pod_that_admission_missed_passes_only_the_nodes_that_the_policies_leave_it(
     specs: list[Json], body: Json, section: Json, expected: str
 ) -> None:
-    asker = Asker(*(policy(f"p{at}", **spec) for at, spec in enumerate(specs)), **section)
-    assert asker.passed(body) == expected.split()
+    scene = FilterScene(*(policy(f"p{at}", **spec) for at, spec in enumerate(specs)), **section)
+    assert scene.passed(body) == expected.split()
 
 
 def test_a_rejection_is_unresolvable_and_names_the_policy() -> None:
-    asker = Asker(policy("zonal", "default", nodeSelector={"zone": "d"}))
-    result = asker.ask().result
+    scene = FilterScene(policy("zonal", "default", nodeSelector={"zone": "d"}))
+    result = scene.filter().result
     assert result.unresolvable == dict.fromkeys(NODES, "node(s) didn't match scheduling policy")
     assert not result.failed
-    view = asker.index.view
-    held = effective_pod(read_pod(contender_json("asking")), view, asker.settings)
+    view = scene.index.view
+    held = effective_pod(read_pod(contender_json("asking")), view, scene.settings)
     filters = catalog.prepare_filters(held, view.compiled(held.signature), view, IndexFrame())
     found = filters.verdict(0)
     assert found is not None
@@ -110,8 +110,8 @@ def test_a_conflict_has_the_outcome_that_it_has_at_admission(
     conflict_policy: str, passed: list[str], reason: Reason | None
 ) -> None:
     """What the pod itself requires is left to kube-scheduler, which offers only nodes that match it."""
-    asker = Asker(policy("zonal", nodeSelector={"zone": "b"}, conflictPolicy=conflict_policy))
-    result = asker.ask(with_spec(nodeSelector={"zone": "a"})).result
+    scene = FilterScene(policy("zonal", nodeSelector={"zone": "b"}, conflictPolicy=conflict_policy))
+    result = scene.filter(with_spec(nodeSelector={"zone": "a"})).result
     assert list(result.passed) == passed
     assert result.reasons == (frozenset((reason,)) if reason else frozenset())
 
@@ -137,12 +137,12 @@ def test_the_pods_own_elements_count_against_the_limits_as_at_admission(
 
     made = policy("apart", affinity=affinity(directives))
     for most, is_held in ((2, False), (3, True)):
-        asker = Asker(made, limits={limit: most})
+        scene = FilterScene(made, limits={limit: most})
         body = with_spec(affinity=affinity(own))
-        answer = ask(verb(made, limits=asker.settings.limits), copy.deepcopy(body))
+        answer = reviewed(verb(made, limits=scene.settings.limits), copy.deepcopy(body))
         assert ("podAntiAffinity" in answer.obj["spec"]["affinity"]) == is_held
-        incoming = asking(body).pod
-        assert (effective_pod(incoming, asker.index.view, asker.settings) is not incoming) == is_held
+        incoming = extender_args(body).pod
+        assert (effective_pod(incoming, scene.index.view, scene.settings) is not incoming) == is_held
 
 
 BROKEN: Json = {"nodeName": "Not A Name", "failurePolicy": "Fail"}
@@ -166,12 +166,12 @@ BROKEN: Json = {"nodeName": "Not A Name", "failurePolicy": "Fail"}
 def test_an_invalid_policy_that_must_not_be_missed_refuses_the_pods_that_it_selects(
     spec: Json, passed: list[str]
 ) -> None:
-    asker = Asker(policy("good", nodeSelector={"zone": "a"}), preemption={"mode": "off"})
-    asker.put_json(policy_json("bad", **BROKEN | spec))
-    result = asker.ask().result
+    scene = FilterScene(policy("good", nodeSelector={"zone": "a"}), preemption={"mode": "off"})
+    scene.put_json(policy_json("bad", **BROKEN | spec))
+    result = scene.filter().result
     assert list(result.passed) == passed
     assert passed or result.reasons == {Reason.POLICY_FAILED}
-    assert asker.passed(contender_json("asking", namespace="kube-system")) == list(NODES)
+    assert scene.passed(contender_json("asking", namespace="kube-system")) == list(NODES)
 
 
 @pytest.mark.parametrize(
@@ -186,16 +186,16 @@ def test_an_invalid_policy_that_must_not_be_missed_refuses_the_pods_that_it_sele
 def test_at_admission_an_invalid_policy_refuses_pods_where_it_acts_there(spec: Json, result: str) -> None:
     with pytest.raises(PolicyError) as caught:
         policy("bad", **BROKEN | spec)
-    answer = ask(verb(invalid=[caught.value.invalid]), contender_json("asking"))
+    answer = reviewed(verb(invalid=[caught.value.invalid]), contender_json("asking"))
     assert answer.response["allowed"] is (result == "allowed")
 
 
 def test_a_repaired_policy_refuses_no_longer() -> None:
-    asker = Asker(preemption={"mode": "off"})
-    asker.put_json(policy_json("bad", **BROKEN))
-    assert asker.passed() == []
-    asker.put_json(policy_json("bad", **BROKEN | {"nodeName": "nb"}))
-    assert asker.passed() == ["nb"]
+    scene = FilterScene(preemption={"mode": "off"})
+    scene.put_json(policy_json("bad", **BROKEN))
+    assert scene.passed() == []
+    scene.put_json(policy_json("bad", **BROKEN | {"nodeName": "nb"}))
+    assert scene.passed() == ["nb"]
 
 
 GATED: Json = {"when": ["Release"], "release": {"topology": ["zone"]}}
@@ -219,63 +219,63 @@ DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": 
 def test_a_pod_is_counted_once(
     namespace: str, spec: Json, metadata: Json, passed: list[str], counted: dict[tuple[str, str], int]
 ) -> None:
-    asker = Asker(policy("zonal", namespace, **spec))
+    scene = FilterScene(policy("zonal", namespace, **spec))
     for name in ("one", "one", "two"):
         body = contender_json(name)
         body["metadata"] |= metadata
-        assert asker.passed(body) == passed
-    assert {key: count for key, count in asker.verb.policies.counts.items() if count} == counted
+        assert scene.passed(body) == passed
+    assert {key: count for key, count in scene.verb.policies.counts.items() if count} == counted
     if passed == ["na"]:
-        asker.passed(with_spec(nodeSelector={"zone": "a"}))
-        assert asker.verb.policies.counts.total() == sum(counted.values()), "an injected pod is not counted"
+        scene.passed(with_spec(nodeSelector={"zone": "a"}))
+        assert scene.verb.policies.counts.total() == sum(counted.values()), "an injected pod is not counted"
 
 
 def test_a_decision_names_the_policies_that_admission_missed_once_for_a_pod() -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "d"}), policy("late", nodeName="na", when=["Scheduling"]))
-    (missed,) = asker.ask().missed
+    scene = FilterScene(policy("zonal", nodeSelector={"zone": "d"}), policy("late", nodeName="na", when=["Scheduling"]))
+    (missed,) = scene.filter().missed
     assert str(missed) == "ClusterPodSchedulingPolicy/zonal"
-    assert asker.ask().missed == ()
-    assert asker.ask(contender_json("another")).missed == (missed,)
+    assert scene.filter().missed == ()
+    assert scene.filter(contender_json("another")).missed == (missed,)
 
 
 def test_a_changed_or_deleted_policy_holds_at_once_and_no_cache_answers_for_the_earlier_one() -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "d"}), preemption={"mode": "off"})
-    assert asker.passed() == []
-    asker.passed()
-    assert asker.verb.rejections.hits == 1
-    asker.put(policy("zonal", nodeSelector={"zone": "b"}, generation=2))
-    assert asker.passed() == ["nb"]
-    asker.index.delete(PolicyObject(policy("zonal")))
-    assert asker.passed() == list(NODES)
-    assert asker.verb.rejections.hits == 1
+    scene = FilterScene(policy("zonal", nodeSelector={"zone": "d"}), preemption={"mode": "off"})
+    assert scene.passed() == []
+    scene.passed()
+    assert scene.verb.rejections.hits == 1
+    scene.put(policy("zonal", nodeSelector={"zone": "b"}, generation=2))
+    assert scene.passed() == ["nb"]
+    scene.index.delete(PolicyObject(policy("zonal")))
+    assert scene.passed() == list(NODES)
+    assert scene.verb.rejections.hits == 1
 
 
 def test_a_relabelled_namespace_is_selected_at_once() -> None:
     selector = {"matchLabels": {"team": "a"}}
-    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, namespaceSelector=selector))
-    assert asker.passed() == list(NODES)
-    asker.index.upsert(Namespace("default", {"team": "a"}))
-    assert asker.passed() == ["na"]
-    asker.index.upsert(Namespace("default", {"team": "b"}))
-    assert asker.passed() == list(NODES)
+    scene = FilterScene(policy("zonal", nodeSelector={"zone": "a"}, namespaceSelector=selector))
+    assert scene.passed() == list(NODES)
+    scene.index.upsert(Namespace("default", {"team": "a"}))
+    assert scene.passed() == ["na"]
+    scene.index.upsert(Namespace("default", {"team": "b"}))
+    assert scene.passed() == list(NODES)
 
 
 async def test_a_changed_policy_requeues_the_pods_that_it_rejected() -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "d"}), preemption={"mode": "off"})
-    asker.index.upsert(contender("asking"))
+    scene = FilterScene(policy("zonal", nodeSelector={"zone": "d"}), preemption={"mode": "off"})
+    scene.index.upsert(contender("asking"))
     writer = FakeWriter()
 
     def find(pod: Pod) -> tuple[str, bool]:
-        return find_node_elsewhere(pod, asker.index.view, asker.settings, 0)
+        return find_node_elsewhere(pod, scene.index.view, scene.settings, 0)
 
-    requeuer = Requeuer(RejectedPodWriter(asker.index, writer, find), FakeClock(), per_second=50)
-    assert asker.passed() == []
-    requeuer.consider(asking(contender_json("asking"), *NODES))
-    subscribed = len(asker.index.policies.changes)
+    requeuer = Requeuer(RejectedPodWriter(scene.index, writer, find), FakeClock(), per_second=50)
+    assert scene.passed() == []
+    requeuer.consider(extender_args(contender_json("asking"), *NODES))
+    subscribed = len(scene.index.policies.changes)
     running = asyncio.create_task(requeuer.run())
     try:
-        await until(lambda: len(asker.index.policies.changes) > subscribed)
-        asker.put(policy("zonal", nodeSelector={"zone": "b"}, generation=2))
+        await until(lambda: len(scene.index.policies.changes) > subscribed)
+        scene.put(policy("zonal", nodeSelector={"zone": "b"}, generation=2))
         await until(lambda: writer.effects)
     finally:
         running.cancel()
@@ -285,20 +285,20 @@ async def test_a_changed_policy_requeues_the_pods_that_it_rejected() -> None:
 
 
 def test_a_status_update_of_a_policy_changes_nothing() -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}))
-    before = asker.index.policies.version
+    scene = FilterScene(policy("zonal", nodeSelector={"zone": "a"}))
+    before = scene.index.policies.version
     body = policy("zonal", nodeSelector={"zone": "a"})
-    asker.put(type(body)(**{name: getattr(body, name) for name in body.__slots__} | {"resource_version": "77"}))
-    assert asker.index.policies.version == before
+    scene.put(type(body)(**{name: getattr(body, name) for name in body.__slots__} | {"resource_version": "77"}))
+    assert scene.index.policies.version == before
 
 
 def test_a_node_that_the_policy_closes_is_no_candidate_of_a_preemption() -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "b"}), preemption={"mode": "execute"})
+    scene = FilterScene(policy("zonal", nodeSelector={"zone": "b"}), preemption={"mode": "execute"})
     for zone in "abc":
-        asker.index.upsert(contender(f"small-{zone}", on=f"n{zone}", cpu=3000))
+        scene.index.upsert(contender(f"small-{zone}", on=f"n{zone}", cpu=3000))
     body = contender_json("asking", priority=100, cpu=2000)
     args = preempting(body, {f"n{zone}": [f"uid-small-{zone}"] for zone in "abc"})
-    plan = decide_preemption(args, asker.index.view, asker.settings, 0).plan
+    plan = decide_preemption(args, scene.index.view, scene.settings, 0).plan
     assert plan is not None
     assert plan.node == "nb"
     assert plan.preemptor is args.pod
@@ -307,25 +307,25 @@ def test_a_node_that_the_policy_closes_is_no_candidate_of_a_preemption() -> None
 @pytest.mark.parametrize(("spec", "node"), [({}, "nc"), ({"nodeSelector": {"zone": "a"}}, "")])
 def test_no_node_is_nominated_that_the_policy_or_the_pod_itself_excludes(spec: Json, node: str) -> None:
     """Admission would have replaced the pod's own node selector; kube-scheduler applies what the pod carries."""
-    asker = Asker(policy("zonal", nodeSelector={"zone": "c"}, conflictPolicy="Override"))
-    pod = asking(with_spec(**spec), *NODES).pod
-    assert find_node_elsewhere(pod, asker.index.view, asker.settings, 0) == (node, True)
+    scene = FilterScene(policy("zonal", nodeSelector={"zone": "c"}, conflictPolicy="Override"))
+    pod = extender_args(with_spec(**spec), *NODES).pod
+    assert find_node_elsewhere(pod, scene.index.view, scene.settings, 0) == (node, True)
 
 
 def test_preferred_node_terms_of_a_policy_score() -> None:
     prefers_b = preferring((5, node_term(expression("zone", "In", "b"))), (1, node_term(expression("zone", "Exists"))))
-    asker = Asker(policy("zonal", affinity=prefers_b), answers={"scoreScale": "inTree", "shortlist": 50})
-    args: ExtenderArgs = asking(contender_json("asking"), *NODES)
-    assert prioritize_nodes(args, asker.index.view, asker.settings) == {"na": 32, "nb": 200, "nc": 32}
-    injected = asking(with_spec(affinity=prefers_b), *NODES)
-    assert prioritize_nodes(injected, asker.index.view, asker.settings) == {}
+    scene = FilterScene(policy("zonal", affinity=prefers_b), answers={"scoreScale": "inTree", "shortlist": 50})
+    args: ExtenderArgs = extender_args(contender_json("asking"), *NODES)
+    assert prioritize_nodes(args, scene.index.view, scene.settings) == {"na": 32, "nb": 200, "nc": 32}
+    injected = extender_args(with_spec(affinity=prefers_b), *NODES)
+    assert prioritize_nodes(injected, scene.index.view, scene.settings) == {}
 
 
 def test_nodes_that_come_with_the_request_are_judged_by_their_own_labels() -> None:
-    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}))
+    scene = FilterScene(policy("zonal", nodeSelector={"zone": "a"}))
     nodes = [node_json("new", labels={"zone": "a"}), node_json("other", labels={"zone": "b"})]
-    args = asking(contender_json("asking"), nodes=nodes)
-    assert list(asker.verb.decide(args, 0).result.passed) == ["new"]
+    args = extender_args(contender_json("asking"), nodes=nodes)
+    assert list(scene.verb.decide(args, 0).result.passed) == ["new"]
 
 
 class CountedLabels(dict[str, str]):
@@ -339,81 +339,83 @@ class CountedLabels(dict[str, str]):
 
 
 def test_nodes_are_matched_with_a_policy_once_and_again_only_when_they_change() -> None:
-    asker = Asker(policy("zonal", affinity=ZONE_A), policy("liked", affinity=preferring((5, ZONE_A_TERM))))
+    scene = FilterScene(policy("zonal", affinity=ZONE_A), policy("liked", affinity=preferring((5, ZONE_A_TERM))))
     for name in ("m1", "m2"):
-        asker.index.upsert(Node(name, CountedLabels(zone="a")))
+        scene.index.upsert(Node(name, CountedLabels(zone="a")))
 
     def judged() -> tuple[list[str], dict[str, int], int]:
         CountedLabels.reads = 0
-        args = asking(contender_json("asking"), "m1", "m2", "nb")
-        passed = list(asker.verb.decide(args, 0).result.passed)
-        scores = prioritize_nodes(args, asker.index.view, asker.settings)
+        args = extender_args(contender_json("asking"), "m1", "m2", "nb")
+        passed = list(scene.verb.decide(args, 0).result.passed)
+        scores = prioritize_nodes(args, scene.index.view, scene.settings)
         return passed, dict(scores), CountedLabels.reads
 
     passed, scores, reads = judged()
     assert (passed, scores) == (["m1", "m2"], {"m1": 10, "m2": 10, "nb": 0})
     assert reads > 0
     assert judged() == (passed, scores, 0)
-    asker.index.upsert(Node("m2", CountedLabels(zone="b")))
+    scene.index.upsert(Node("m2", CountedLabels(zone="b")))
     passed, scores, reads = judged()
     assert (passed, scores) == (["m1"], {"m1": 10, "m2": 0, "nb": 0})
     assert reads > 0
     assert judged() == (passed, scores, 0)
-    asker.index.delete(Node("m1"))
+    scene.index.delete(Node("m1"))
     assert judged()[0] == []
 
 
 def test_what_nodes_match_is_dropped_with_the_constraints_of_the_pod() -> None:
-    asker = Asker(policy("zonal", affinity=ZONE_A), policy("liked", affinity=preferring((5, ZONE_A_TERM))))
-    asker.passed()
-    assert asker.index.topology.statistics()["node_matches"] == 1, "both policies name the same nodes"
-    drop_all(asker.index)
-    assert asker.index.topology.statistics()["node_matches"] == 0
+    scene = FilterScene(policy("zonal", affinity=ZONE_A), policy("liked", affinity=preferring((5, ZONE_A_TERM))))
+    scene.passed()
+    assert scene.index.topology.statistics()["node_matches"] == 1, "both policies name the same nodes"
+    drop_all(scene.index)
+    assert scene.index.topology.statistics()["node_matches"] == 0
 
 
 def test_what_earlier_policies_made_of_pods_does_not_stay_compiled() -> None:
     """A group that is compiled costs every event of the pods that it counts."""
-    asker = Asker()
+    scene = FilterScene()
     bodies = [contender_json(f"p{number}", app=f"a{number}") for number in range(8)]
     most = 0
     for generation in range(1, 21):
-        asker.put(policy("zonal", nodeSelector={"zone": "abc"[generation % 3]}, generation=generation))
+        scene.put(policy("zonal", nodeSelector={"zone": "abc"[generation % 3]}, generation=generation))
         for body in bodies:
-            assert len(asker.passed(body)) == 1
-        most = max(most, asker.index.statistics()["compiled_constraints"])
+            assert len(scene.passed(body)) == 1
+        most = max(most, scene.index.statistics()["compiled_constraints"])
     assert most <= 2 * len(bodies)
-    asker.index.upsert(Namespace("default", {"team": "a"}))
+    scene.index.upsert(Namespace("default", {"team": "a"}))
     for body in bodies:
-        asker.passed(body)
-    assert asker.index.statistics()["compiled_constraints"] == len(bodies)
-    assert asker.index.topology.statistics()["node_matches"] == 1
+        scene.passed(body)
+    assert scene.index.statistics()["compiled_constraints"] == len(bodies)
+    assert scene.index.topology.statistics()["node_matches"] == 1
 
 
 def test_policies_are_selected_once_for_a_signature() -> None:
-    asker = Asker(*(policy(f"p{number}", podSelector={"matchLabels": {"app": f"a{number}"}}) for number in range(200)))
-    asker.passed()
-    ((signature, _),) = asker.index.policies._made.items()
-    found = asker.index.policies.made_of(signature)
+    scene = FilterScene(
+        *(policy(f"p{number}", podSelector={"matchLabels": {"app": f"a{number}"}}) for number in range(200))
+    )
+    scene.passed()
+    ((signature, _),) = scene.index.policies._made.items()
+    found = scene.index.policies.made_of(signature)
     assert found is not None
     assert found.signature is None
-    assert asker.passed() == list(NODES)
-    assert asker.index.policies.made_of(signature) is found
-    asker.put(policy("p5", podSelector={"matchLabels": {"app": "another"}}))  # which selects no such pod
-    assert asker.index.policies.made_of(signature) is found
-    asker.put(policy("p6", podSelector={}))
-    assert asker.index.policies.made_of(signature) is None
+    assert scene.passed() == list(NODES)
+    assert scene.index.policies.made_of(signature) is found
+    scene.put(policy("p5", podSelector={"matchLabels": {"app": "another"}}))  # which selects no such pod
+    assert scene.index.policies.made_of(signature) is found
+    scene.put(policy("p6", podSelector={}))
+    assert scene.index.policies.made_of(signature) is None
 
 
 def test_what_policies_add_does_not_count_in_the_budget_of_the_pods_namespace() -> None:
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term("host", app="other")]}}
-    asker = Asker(policy("apart", affinity=apart))
+    scene = FilterScene(policy("apart", affinity=apart))
     body = contender_json("asking", apart=[term("zone", app="own")])
-    asker.index.upsert(read_pod(body))
-    assert asker.passed(body)
-    use = asker.index.namespace_budgets.by_namespace["default"]
+    scene.index.upsert(read_pod(body))
+    assert scene.passed(body)
+    use = scene.index.namespace_budgets.by_namespace["default"]
     assert use.amounts[:2] == (1, 1)
-    asker.index.delete(deleted := read_pod(body))
-    assert dict(asker.index.namespace_budgets.by_namespace) == {}
-    asker.index.upsert(deleted)  # its constraints may still be compiled
-    assert asker.passed(body)
-    assert asker.index.namespace_budgets.by_namespace["default"].amounts[:2] == (1, 1)
+    scene.index.delete(deleted := read_pod(body))
+    assert dict(scene.index.namespace_budgets.by_namespace) == {}
+    scene.index.upsert(deleted)  # its constraints may still be compiled
+    assert scene.passed(body)
+    assert scene.index.namespace_budgets.by_namespace["default"].amounts[:2] == (1, 1)

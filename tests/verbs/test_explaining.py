@@ -135,27 +135,27 @@ def test_steps_that_end_within_a_table_change_nothing_in_the_result(monkeypatch:
     objects += [pod(f"web-{at}", on=f"n{at}", app="web", labels={"number": f"{at}"}) for at in range(6)]
     objects += [namespace(f"a{at}", team="a") for at in range(6)]
     near = [term("zone", namespace_selector=matching(team="b"), app="web")]
-    asking = [
+    incoming = [
         pod("far", namespace="a1", near=near),
         pod("alone", apart=[term("host", app="web")], requests={"cpu": "9"}),
     ]
-    whole = [explaining(each, *objects) for each in asking]
+    whole = [explaining(each, *objects) for each in incoming]
     monkeypatch.setattr(counts, "_SIGNATURES_A_STEP", 1)
     monkeypatch.setattr(constraint_states, "_STEP", 1)
     for module in (changes, namespace_labels, node_changes):
         monkeypatch.setattr(module, "_A_STEP", 1)
     monkeypatch.setattr(explaining_module, "_FITS_A_STEP", 1)
     monkeypatch.setattr(explaining_module, "_CLAUSES_A_STEP", 1)
-    assert [explaining(each, *objects) for each in asking] == whole
+    assert [explaining(each, *objects) for each in incoming] == whole
 
 
 def test_a_move_within_the_domain_that_rejects_is_not_offered() -> None:
     nodes = [node(f"n{at}", zone="z1", pool=pool, allocatable=ROOM) for at, pool in enumerate("ab")]
-    asking = pod("asking", apart=[term("zone", app="web")], node_selector={"pool": "a"})
+    incoming = pod("asking", apart=[term("zone", app="web")], node_selector={"pool": "a"})
     old = pod("old", on="n0", app="web")
-    assert "movePod" not in {each.kind for each in explaining(asking, *nodes, old).changes}
+    assert "movePod" not in {each.kind for each in explaining(incoming, *nodes, old).changes}
     elsewhere = node("n2", zone="z2", pool="b", allocatable=ROOM)
-    (move,) = [each for each in explaining(asking, *nodes, elsewhere, old).changes if each.kind == "movePod"]
+    (move,) = [each for each in explaining(incoming, *nodes, elsewhere, old).changes if each.kind == "movePod"]
     assert (move.pods, move.from_node, move.to, move.node) == (("default/old",), "n0", "n2", "n0")
 
 
@@ -434,8 +434,8 @@ def test_nodes_may_go_while_a_pod_is_explained(step: int) -> None:
     nodes = [node(f"n{number:03}", labels={"rack": f"r{number % 7}"}, allocatable=ROOM) for number in range(300)]
     blocking = pod("blocking", on="n000", app="web", apart=[term("rack", app="web")])
     index = index_of(*nodes, blocking)
-    asking = pod("asking", app="web", apart=[term("rack", app="web")], requests={"cpu": "9"})
+    incoming = pod("asking", app="web", apart=[term("rack", app="web")], requests={"cpu": "9"})
     drop = going(index, nodes, step)
-    found = finished(explain(asking, index.view, Settings(), ""), drop)
+    found = finished(explain(incoming, index.view, Settings(), ""), drop)
     assert found.changes
     assert len(index.view.known) in {2, 300}

@@ -18,7 +18,7 @@ from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult, encode_filter
 from tests.builders import (
     Json,
-    asking,
+    extender_args,
     index_of,
     matching,
     node,
@@ -32,7 +32,20 @@ from tests.builders import (
 )
 from tests.contenders import contender
 from tests.deciding import filter_nodes
-from tests.verbs.filtering import ALL, NAMES, ONE, TWO, Asker, ask, ask_nodes, coming, passed, two_nodes, waits, zoned
+from tests.verbs.filtering import (
+    ALL,
+    NAMES,
+    ONE,
+    TWO,
+    FilterScene,
+    coming,
+    filtered,
+    filtered_nodes,
+    passed,
+    two_nodes,
+    waits,
+    zoned,
+)
 
 LONELY = pod_json(app="web", apart=[term("host", app="web")])
 EVEN = pod_json(app="web", spreads=[spread("zone", app="web")])
@@ -60,9 +73,9 @@ GHOST = index_of(pod("web", on="ghost", app="web"))
 def test_an_answer_has_the_names_that_pass_and_texts_only_where_none_does(
     index: ClusterIndex, incoming: Json, names: list[str], expected: FilterResult | Json
 ) -> None:
-    found = ask(index, incoming, *names)
+    found = filtered(index, incoming, *names)
     assert found == (expected if isinstance(expected, FilterResult) else FilterResult((), unresolvable=expected))
-    assert names or ask_nodes(index, incoming, []) == FilterResult(())
+    assert names or filtered_nodes(index, incoming, []) == FilterResult(())
 
 
 BROKEN = term("host", selector=UNREADABLE)
@@ -76,7 +89,7 @@ BROKEN = term("host", selector=UNREADABLE)
     ],
 )  # fmt: skip
 def test_terms_that_cannot_be_read_reject_every_node_with_one_text(fields: Json, texts: list[str]) -> None:
-    result = ask(two_nodes(), pod_json(**fields), "n1", "n2")
+    result = filtered(two_nodes(), pod_json(**fields), "n1", "n2")
     assert (list(result.passed), result.failed, result.error) == ([], {}, "")
     assert result.reasons == {Reason.MALFORMED_POD}
     assert result.unresolvable.keys() == {"n1", "n2"}
@@ -86,7 +99,7 @@ def test_terms_that_cannot_be_read_reject_every_node_with_one_text(fields: Json,
 
 
 def test_hard_constraints_that_cannot_be_read_are_an_error_of_the_pod() -> None:
-    result = ask(two_nodes(), pod_json(spreads=[spread(selector=UNREADABLE)]), "n1")
+    result = filtered(two_nodes(), pod_json(spreads=[spread(selector=UNREADABLE)]), "n1")
     assert (list(result.passed), dict(result.unresolvable)) == ([], {})
     assert result.error.startswith("get constraints from pod: obtaining pod's hard topology spread constraints: ")
 
@@ -96,13 +109,13 @@ def test_the_first_pod_of_its_group_stays_the_first_while_only_others_are_on_the
     index = index_of(*(node(name) for name in ("n1", "n2", "n3")))
     index.assume(pod("db", app="db"), ("n1", "n2"), now=0.0)
     first = pod_json(app="web", near=[term("host", app="web")], apart=[term("host", app="db")])
-    assert ask(index, first, "n1", "n2", "n3") == FilterResult(["n3"])
+    assert filtered(index, first, "n1", "n2", "n3") == FilterResult(["n3"])
     index.assume(pod("web", app="web"), ("n1", "n3"), now=0.0)
-    assert ask(index, first, "n1", "n2", "n3").passed == ()
+    assert filtered(index, first, "n1", "n2", "n3").passed == ()
 
 
 def test_a_name_asked_twice_is_answered_without_a_name_that_was_not_asked() -> None:
-    passed = ask(two_nodes("n2"), LONELY, "n1", "n1", "n2").passed
+    passed = filtered(two_nodes("n2"), LONELY, "n1", "n1", "n2").passed
     assert set(passed) == {"n1"}
 
 
@@ -180,7 +193,7 @@ def test_an_assumed_pod_that_the_constraints_do_not_count_is_not_waited_for() ->
 def test_nodes_of_the_request_are_judged_by_their_own_labels(
     objects: list[Object], incoming: Json, nodes: list[Json], expected: list[str]
 ) -> None:
-    assert ask_nodes(index_of(*objects), incoming, nodes).passed == expected
+    assert filtered_nodes(index_of(*objects), incoming, nodes).passed == expected
 
 
 @pytest.mark.parametrize("mode", ["augment", "offload with one rule"])
@@ -192,7 +205,7 @@ def test_a_disabled_rule_rejects_no_node(mode: str) -> None:
     )
     chosen = settings(**sections)
     index = index_of(node("n1"), pod("web", on="n1", app="web"), rules=chosen.rules)
-    assert filter_nodes(asking(LONELY, "n1"), index.view, chosen, 0).passed == ["n1"]
+    assert filter_nodes(extender_args(LONELY, "n1"), index.view, chosen, 0).passed == ["n1"]
 
 
 class TestDecisive:
@@ -201,7 +214,7 @@ class TestDecisive:
     DECISIVE = settings(placement="decisive", answers={"shortlist": 2})
 
     def passed(self, index: ClusterIndex, incoming: Json, *names: str, seed: int = 0, avoid: str = "") -> list[str]:
-        return list(filter_nodes(asking(incoming, *names), index.view, self.DECISIVE, seed, avoid).passed)
+        return list(filter_nodes(extender_args(incoming, *names), index.view, self.DECISIVE, seed, avoid).passed)
 
     def test_a_pod_that_terms_of_an_existing_pod_select_gets_one_node(self) -> None:
         index = two_nodes()
@@ -212,13 +225,13 @@ class TestDecisive:
 
     def test_a_node_to_avoid_that_the_request_does_not_bring_along_changes_nothing(self) -> None:
         nodes = [node_json("n1"), node_json("n2")]
-        result = filter_nodes(asking(LONELY, nodes=nodes), two_nodes().view, self.DECISIVE, 0, avoid="n3")
+        result = filter_nodes(extender_args(LONELY, nodes=nodes), two_nodes().view, self.DECISIVE, 0, avoid="n3")
         assert len(result.passed) == 1
 
     def test_rejections_are_those_of_the_other_placement(self) -> None:
         index = two_nodes("n1", "n2")
-        decisive = filter_nodes(asking(LONELY, "n1", "n2"), index.view, self.DECISIVE, 0)
-        assert decisive == ask(index, LONELY, "n1", "n2")
+        decisive = filter_nodes(extender_args(LONELY, "n1", "n2"), index.view, self.DECISIVE, 0)
+        assert decisive == filtered(index, LONELY, "n1", "n2")
 
 
 # -- Which requests wait for assumed pods: only those whose answer may become better by it -------------------------------
@@ -237,7 +250,7 @@ SPREADING = pod_json(app="web", spreads=[spread("zone", hard=False, app="web")])
 @pytest.mark.parametrize("incoming", [LIKING, SPREADING], ids=["preference", "soft spread"])
 def test_a_pod_that_scores_count_is_waited_for_while_it_was_answered_just_before(incoming: Json) -> None:
     index = coming(zoned(), "n1", "n3")  # at 0.0
-    verb, request = FilterVerb(index.view, TWO), asking(incoming, *NAMES)
+    verb, request = FilterVerb(index.view, TWO), extender_args(incoming, *NAMES)
     assert [verb.should_wait(request, since) for since in (-0.1, 0.0, inf)] == [True, False, False]
     assert not FilterVerb(coming(zoned(), "n1", "n3", app="db").view, TWO).should_wait(request, -0.1)
     assert not FilterVerb(coming(zoned(), "n1").view, TWO).should_wait(request, -0.1)
@@ -248,77 +261,77 @@ def test_a_pod_that_scores_count_is_waited_for_while_it_was_answered_just_before
 def test_a_pod_whose_preference_selects_the_incoming_one_is_waited_for_too() -> None:
     index = zoned()
     index.assume(pod("w", app="db", prefers=[weighted(10, term("zone", app="web"))]), ("n1", "n3"), now=0.0)
-    assert FilterVerb(index.view, TWO).should_wait(asking(pod_json(app="web"), *NAMES), -0.1)
+    assert FilterVerb(index.view, TWO).should_wait(extender_args(pod_json(app="web"), *NAMES), -0.1)
 
 
 # -- rejections that are given again: only while nothing that they depend on has changed ----------------------------------
 
 
 def test_a_rejection_is_given_again_byte_for_byte_without_deciding() -> None:
-    asker = Asker()
-    first = asker.ask()
-    asker.index.upsert(pod("other", on="n1", app="batch"))
-    second = asker.ask()
-    assert (asker.decided, asker.memory.hits) == (1, 1)
+    scene = FilterScene()
+    first = scene.filter()
+    scene.index.upsert(pod("other", on="n1", app="batch"))
+    second = scene.filter()
+    assert (scene.decided, scene.memory.hits) == (1, 1)
     assert (encode_filter(second), second.reasons) == (encode_filter(first), first.reasons)
     assert orjson.loads(encode_filter(second))["FailedAndUnresolvableNodes"].keys() == {"n1", "n2"}
-    assert asker.memory.bytes > asker.signature.size > 0, "a large template that is rejected once counts in the cache"
+    assert scene.memory.bytes > scene.signature.size > 0, "a large template that is rejected once counts in the cache"
 
 
 @pytest.mark.parametrize(
     ("change", "passing"),
     [
-        (lambda asker: asker.index.delete(pod("web-n1", on="n1", app="web")), ["n1"]),
-        (lambda asker: asker.relabel(t="b"), ["n1", "n2"]),
-        (lambda asker: asker.index.upsert(node("n3")), []),
+        (lambda scene: scene.index.delete(pod("web-n1", on="n1", app="web")), ["n1"]),
+        (lambda scene: scene.relabel(t="b"), ["n1", "n2"]),
+        (lambda scene: scene.index.upsert(node("n3")), []),
     ],
     ids=["pod deleted", "namespace relabelled", "node added"],
 )
 def test_a_change_of_what_the_answer_depends_on_is_decided_anew(
-    change: Callable[[Asker], object], passing: list[str]
+    change: Callable[[FilterScene], object], passing: list[str]
 ) -> None:
-    asker = Asker()
-    assert asker.ask().unresolvable
-    change(asker)
-    assert (list(asker.ask().passed), asker.decided) == (passing, 2)
+    scene = FilterScene()
+    assert scene.filter().unresolvable
+    change(scene)
+    assert (list(scene.filter().passed), scene.decided) == (passing, 2)
 
 
 def test_a_rejection_because_of_a_pod_whose_node_is_not_known_is_decided_anew_every_time() -> None:
-    asker = Asker()
-    asker.index.assume(pod("w", app="web"), ("n0", "n3"), now=0.0)
-    asker.ask()
-    asker.ask()
-    assert (asker.decided, len(asker.memory), asker.memory.hits) == (2, 0, 0)
+    scene = FilterScene()
+    scene.index.assume(pod("w", app="web"), ("n0", "n3"), now=0.0)
+    scene.filter()
+    scene.filter()
+    assert (scene.decided, len(scene.memory), scene.memory.hits) == (2, 0, 0)
 
 
 def test_the_cache_drops_the_oldest_beyond_its_size() -> None:
-    asker = Asker(most_bytes=3000)
-    asker.ask("n1")
-    asker.ask("n2")
-    assert (asker.decided, len(asker.memory)) == (2, 1), "other names are another request"
-    assert 1500 < asker.memory.bytes <= 3000
-    asker.ask("n1")
-    assert asker.decided == 3
+    scene = FilterScene(most_bytes=3000)
+    scene.filter("n1")
+    scene.filter("n2")
+    assert (scene.decided, len(scene.memory)) == (2, 1), "other names are another request"
+    assert 1500 < scene.memory.bytes <= 3000
+    scene.filter("n1")
+    assert scene.decided == 3
 
 
 def test_the_names_are_read_only_for_a_signature_with_a_cached_rejection() -> None:
-    asker = Asker(most_bytes=3000)
-    asker.ask("n1")
+    scene = FilterScene(most_bytes=3000)
+    scene.filter("n1")
     unread = ExtenderArgs(pod("other"), ["n1"], body=b"no JSON, so that to read it is an error")
-    again = replace(unread, pod=Pod("u", "asking", asker.signature))
-    assert asker.verb.decide(unread, 0).result.passed == ["n1"]
+    again = replace(unread, pod=Pod("u", "asking", scene.signature))
+    assert scene.verb.decide(unread, 0).result.passed == ["n1"]
     with pytest.raises(DecodeError):
-        asker.verb.decide(again, 0)
-    asker.relabel(t="b")  # the rejection holds no longer, and it was the last of its signature
-    assert list(asker.ask("n1").passed) == ["n1"]
-    assert list(asker.verb.decide(again, 0).result.passed) == ["n1"]
+        scene.verb.decide(again, 0)
+    scene.relabel(t="b")  # the rejection holds no longer, and it was the last of its signature
+    assert list(scene.filter("n1").passed) == ["n1"]
+    assert list(scene.verb.decide(again, 0).result.passed) == ["n1"]
 
 
 def test_what_is_said_of_every_node_is_decided_at_once_and_takes_no_memory() -> None:
-    asker = Asker()
-    asker.index.upsert(pod("web-n0", on="n0", app="web"))
-    first, second = asker.ask(), asker.ask()
-    assert (asker.decided, len(asker.memory)) == (2, 0)
+    scene = FilterScene()
+    scene.index.upsert(pod("web-n0", on="n0", app="web"))
+    first, second = scene.filter(), scene.filter()
+    assert (scene.decided, len(scene.memory)) == (2, 0)
     assert encode_filter(first) == encode_filter(second)
     assert {reason.text for reason in first.reasons} == set(first.unresolvable.values())
 
@@ -341,4 +354,4 @@ def test_what_is_said_of_every_node_is_decided_at_once_and_takes_no_memory() -> 
 def test_a_decisive_answer_depends_on_earlier_offers(objects: list[Object], requests: list[tuple[str, str]]) -> None:
     verb = FilterVerb(index_of(node("n1"), node("n2"), *objects).view, settings(placement="decisive"))
     for names, expected in requests:
-        assert verb.decide(asking(LONELY, *names.split()), seed=0).result.passed == [expected]
+        assert verb.decide(extender_args(LONELY, *names.split()), seed=0).result.passed == [expected]

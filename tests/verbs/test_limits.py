@@ -20,12 +20,24 @@ from extender.verbs.preempt import decide_preemption
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.select_host import find_node_elsewhere
 from extender.wire.extender_v1 import FilterResult
-from tests.builders import Json, asking, index_of, matching, node, pod, pod_json, preempting, settings, term
+from tests.builders import (
+    REQUIRED,
+    Json,
+    extender_args,
+    index_of,
+    matching,
+    node,
+    pod,
+    pod_json,
+    preempting,
+    settings,
+    term,
+)
 from tests.contenders import contender_json
 from tests.deciding import filter_nodes
 from tests.fakes import FakeClock, FakeWriter, until
-from tests.policies import REQUIRED, expression, node_term, policy, preferring, requiring
-from tests.verbs.policed import NODES, Asker, AugmentedAsker, with_spec
+from tests.policies import expression, node_term, policy, preferring, requiring
+from tests.verbs.policed import NODES, AugmentedScene, FilterScene, with_spec
 
 OFFLOAD: Final = settings()
 MANY: Final = [term(app=f"a{number}") for number in range(101)]
@@ -34,7 +46,7 @@ TEXT: Final = "spec.affinity: 101 terms of pods, limits.affinityTerms is 100"
 
 
 def filtered(index: ClusterIndex, body: Json, *names: str, under: Settings = OFFLOAD) -> FilterResult:
-    return filter_nodes(asking(body, *names), index.view, under, seed=0)
+    return filter_nodes(extender_args(body, *names), index.view, under, seed=0)
 
 
 def test_offload_rejects_it_on_every_node_with_the_limit_and_the_pods_number() -> None:
@@ -55,13 +67,13 @@ def test_augment_passes_it_to_the_plugins() -> None:
         index.upsert(each)
     body = pod_json(app="web", apart=MANY)
     assert filtered(index, body, "n1", "n2", under=augment).passed == ["n1", "n2"]
-    assert prioritize_nodes(asking(body, "n1", "n2"), index.view, augment) == {}
+    assert prioritize_nodes(extender_args(body, "n1", "n2"), index.view, augment) == {}
 
 
 def test_no_pod_is_preempted_for_it() -> None:
     index = index_of(node("n1"), pod("low", on="n1", app="a1", priority=0))
     body = pod_json(apart=MANY, priority=1000)
-    decided = FilterVerb(index.view, OFFLOAD).decide(asking(body, "n1"), 0)
+    decided = FilterVerb(index.view, OFFLOAD).decide(extender_args(body, "n1"), 0)
     assert (decided.plan, decided.result.unresolvable) == (None, {"n1": TEXT})
     offered = decide_preemption(preempting(body, {"n1": ["uid-low"]}), index.view, OFFLOAD, seed=0)
     assert (offered.plan, offered.candidates) == (None, ())
@@ -109,7 +121,7 @@ async def test_it_is_requeued_when_a_pending_pod_frees_the_budget() -> None:
     requeuer = Requeuer(writes, FakeClock(), per_second=50)
     filtered(index, pod_json("first", apart=[term(app="first")]), "n1")
     filtered(index, body := pod_json("late", apart=LATE), "n1")
-    requeuer.consider(asking(body, "n1"))
+    requeuer.consider(extender_args(body, "n1"))
     running = asyncio.create_task(requeuer.run())
     try:
         await until(lambda: len(index.namespace_budgets.changes))
@@ -141,12 +153,12 @@ AT_A_LIMIT: dict[str, Json] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("asker", [Asker, AugmentedAsker])
+@pytest.mark.parametrize("scene", [FilterScene, AugmentedScene])
 @pytest.mark.parametrize("spec", AT_A_LIMIT.values(), ids=AT_A_LIMIT)
-def test_a_pod_at_a_limit_is_held_to_what_the_platform_says_about_nodes(spec: Json, asker: type[Asker]) -> None:
-    held = asker(policy("zonal", affinity=ZONES, nodeSelector={"zone": "b"}, conflictPolicy="Override"))
+def test_a_pod_at_a_limit_is_held_to_what_the_platform_says_about_nodes(spec: Json, scene: type[FilterScene]) -> None:
+    held = scene(policy("zonal", affinity=ZONES, nodeSelector={"zone": "b"}, conflictPolicy="Override"))
     assert held.passed(with_spec(**spec)) == ["nb"]
-    assert asker(policy("zonal", affinity=ZONES)).passed(with_spec(**spec)) == ["na", "nb"]
+    assert scene(policy("zonal", affinity=ZONES)).passed(with_spec(**spec)) == ["na", "nb"]
 
 
 BIG_TERMS = {"podAntiAffinity": {REQUIRED: [term("zone", app="x" * 60, number=str(n)) for n in range(600)]}}
@@ -161,39 +173,39 @@ ABOVE_A_LIMIT: dict[str, Json] = {
 @pytest.mark.parametrize("spec", ABOVE_A_LIMIT.values(), ids=ABOVE_A_LIMIT)
 def test_in_augment_mode_a_pod_above_a_limit_is_held_to_what_selects_nodes(spec: Json) -> None:
     chosen: Json = {"podSelector": matching(app="web"), "matchConditions": {"ownerKinds": ["Job"]}}
-    asker = AugmentedAsker(
+    scene = AugmentedScene(
         policy("zonal", affinity=ZONES, **chosen),
         policy("pinned", nodeName="nb", **chosen),
         policy("other", nodeSelector={"zone": "c"}, podSelector=matching(app="db")),
     )
     body = contender_json("asking", app="web", owner=("Job", "batch"))
     body["spec"] |= spec
-    assert asker.passed(body) == ["nb"]
-    assert asker.passed(contender_json("asking") | {"spec": {"containers": [], **spec}}) == list(NODES)
+    assert scene.passed(body) == ["nb"]
+    assert scene.passed(contender_json("asking") | {"spec": {"containers": [], **spec}}) == list(NODES)
 
 
 def test_labels_that_are_too_large_to_be_read_hide_a_pod_from_no_policy() -> None:
     """Any policy that selects pods of its namespace might select it."""
-    asker = AugmentedAsker(
+    scene = AugmentedScene(
         policy("zonal", nodeSelector={"zone": "a"}, podSelector=matching(app="web")),
         policy("far", "bank", nodeSelector={"zone": "b"}),
     )
     labels = {"app": "web", **{f"{'k' * 50}{number}": "v" * 50 for number in range(700)}}
-    assert asker.passed(contender_json("asking", labels=labels)) == ["na"]
-    asker.put(policy("zonal", nodeSelector={"zone": "c"}, podSelector=matching(app="web")))
-    assert asker.passed(contender_json("asking", labels=labels)) == ["nc"]
-    assert asker.passed(contender_json("asking", namespace="kube-system", labels=labels)) == list(NODES)
+    assert scene.passed(contender_json("asking", labels=labels)) == ["na"]
+    scene.put(policy("zonal", nodeSelector={"zone": "c"}, podSelector=matching(app="web")))
+    assert scene.passed(contender_json("asking", labels=labels)) == ["nc"]
+    assert scene.passed(contender_json("asking", namespace="kube-system", labels=labels)) == list(NODES)
 
 
 @pytest.mark.parametrize(("failure_policy", "passed"), [("Fail", []), ("Ignore", list(NODES))])
 def test_what_a_limit_keeps_out_is_a_failure_of_the_policy(failure_policy: str, passed: list[str]) -> None:
     apart = {"podAntiAffinity": {REQUIRED: [term("zone", app="db")]}}
-    for asker, spec in (
-        (Asker(policy("apart", affinity=apart, failurePolicy=failure_policy), limits={"affinityTerms": 2}), 2),
-        (AugmentedAsker(policy("apart", affinity=apart, failurePolicy=failure_policy), limits={"affinityTerms": 2}), 3),
+    for scene, spec in (
+        (FilterScene(policy("apart", affinity=apart, failurePolicy=failure_policy), limits={"affinityTerms": 2}), 2),
+        (AugmentedScene(policy("apart", affinity=apart, failurePolicy=failure_policy), limits={"affinityTerms": 2}), 3),
     ):
         own: Any = {"podAntiAffinity": {REQUIRED: [term("zone", app=f"a{number}") for number in range(spec)]}}
-        result = asker.ask(with_spec(affinity=own)).result
+        result = scene.filter(with_spec(affinity=own)).result
         assert list(result.passed) == passed
         assert result.reasons == (frozenset() if passed else {Reason.POLICY_FAILED})
 
@@ -203,14 +215,14 @@ def test_policies_of_a_namespace_do_not_use_up_the_budget_of_the_platform() -> N
         policy(f"t{number}", "default", priority=9, affinity=preferring(*((1, each) for each in terms(95))))
         for number in range(220)
     ]
-    assert Asker(policy("zonal", nodeSelector={"zone": "b"}, failurePolicy="Fail"), *many).passed() == ["nb"]
+    assert FilterScene(policy("zonal", nodeSelector={"zone": "b"}, failurePolicy="Fail"), *many).passed() == ["nb"]
 
 
 @pytest.mark.parametrize(("failure_policy", "passed"), [("Fail", []), ("Ignore", list(NODES))])
 def test_a_pod_of_a_namespace_that_is_not_known_yet(failure_policy: str, passed: list[str]) -> None:
     tenants: Json = {"namespaceSelector": matching(tenant="yes"), "failurePolicy": failure_policy}
-    asker = Asker(policy("zonal", nodeSelector={"zone": "a"}, **tenants))
+    scene = FilterScene(policy("zonal", nodeSelector={"zone": "a"}, **tenants))
     body = contender_json("asking", namespace="new")
-    assert asker.passed(body) == passed
-    asker.index.upsert(Namespace("new", {"tenant": "yes"}))
-    assert asker.passed(body) == ["na"]
+    assert scene.passed(body) == passed
+    scene.index.upsert(Namespace("new", {"tenant": "yes"}))
+    assert scene.passed(body) == ["na"]

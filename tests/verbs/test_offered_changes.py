@@ -161,24 +161,24 @@ def test_pods_count_where_no_node_was_in_any_domain_before() -> None:
         == "label rack=new on node n0"
     )
     spreads = [spread("zone", app="web", min_domains=2)]
-    asking = pod("asking", app="web", spreads=spreads, node_selector={"disk": "ssd"})
-    assert "labelNode" in offered(asking, here)
-    assert "labelNode" not in offered(asking, here, pod("web-0", on="n0", app="web"))
+    incoming = pod("asking", app="web", spreads=spreads, node_selector={"disk": "ssd"})
+    assert "labelNode" in offered(incoming, here)
+    assert "labelNode" not in offered(incoming, here, pod("web-0", on="n0", app="web"))
 
 
 def test_a_domain_that_a_node_would_leave_empty_is_no_minimum_for_skew() -> None:
     full, free = node("n1", rack="r2", allocatable={"cpu": "4", "pods": "2"}), node("n0", rack="r1", allocatable=ROOM)
     placed = [pod("web-0", on="n1", app="web"), pod("db-0", on="n1", app="db")]
-    asking = pod("asking", app="web", near=[term("rack", app="db")], spreads=[spread("rack", app="web")])
-    assert offered(asking, full, free, *placed)["labelNode"] == "label rack=r2 on node n0"
+    incoming = pod("asking", app="web", near=[term("rack", app="db")], spreads=[spread("rack", app="web")])
+    assert offered(incoming, full, free, *placed)["labelNode"] == "label rack=r2 on node n0"
 
 
 def test_a_label_key_that_no_node_carries_is_not_offered_where_anti_affinity_over_it_would_begin_to_count() -> None:
     objects: list[Object] = [node("n0", allocatable=ROOM)]
-    asking = pod("asking", app="web", node_selector={"rack": "r1"})
-    assert offered(asking, *objects) == {"labelNode": "label rack=r1 on node n0"}
-    assert offered(asking, *objects, pod("keeper", on="n0", apart=[term("rack", app="web")])) == {}
-    assert "labelNode" in offered(asking, *objects, pod("keeper", on="n0", apart=[term("rack", app="db")]))
+    incoming = pod("asking", app="web", node_selector={"rack": "r1"})
+    assert offered(incoming, *objects) == {"labelNode": "label rack=r1 on node n0"}
+    assert offered(incoming, *objects, pod("keeper", on="n0", apart=[term("rack", app="web")])) == {}
+    assert "labelNode" in offered(incoming, *objects, pod("keeper", on="n0", apart=[term("rack", app="db")]))
     apart = pod("asking", app="web", node_selector={"rack": "r1"}, apart=[term("rack", app="db")])
     assert offered(apart, *objects, pod("db-0", on="n0", app="db")) == {}
     assert "labelNode" in offered(apart, *objects, pod("web-0", on="n0", app="web"))
@@ -189,16 +189,16 @@ def test_a_node_whose_taint_skew_honors_brings_its_pods_into_the_count() -> None
     honoring = [spread("zone", app="web", taints_policy="Honor")]
     nodes = [node("n0", zone="z0", allocatable=ROOM), node("n1", zone="z1", allocatable=ROOM, taints=[taint("a")])]
     placed = [pod("web-0", on="n0", app="web"), pod("web-1", on="n1", app="web"), pod("web-2", on="n1", app="web")]
-    asking = pod("asking", app="web", spreads=honoring, requests={"cpu": "1"})
+    incoming = pod("asking", app="web", spreads=honoring, requests={"cpu": "1"})
     full = pod("full", on="n0", requests={"cpu": "4"})
-    assert "removeTaints" not in offered(asking, *nodes, *placed, full)
-    assert "removeTaints" in offered(asking, *nodes, *placed[:2], full)
+    assert "removeTaints" not in offered(incoming, *nodes, *placed, full)
+    assert "removeTaints" in offered(incoming, *nodes, *placed[:2], full)
 
 
 def test_one_more_node_is_put_into_an_existing_domain_before_a_new_one() -> None:
     nodes = [node("n0", zone="z0", allocatable=ROOM), node("n1", zone="z1", allocatable=ROOM, taints=[taint("a")])]
-    asking = pod("asking", app="web", spreads=[spread("zone", app="web")])
-    found = offered(asking, *nodes, pod("web-0", on="n0", app="web"))
+    incoming = pod("asking", app="web", spreads=[spread("zone", app="web")])
+    found = offered(incoming, *nodes, pod("web-0", on="n0", app="web"))
     assert found["addNode"] == "one more node like n0, in topology.kubernetes.io/zone=z1"
 
 
@@ -234,9 +234,9 @@ def test_a_label_that_a_scheduling_policy_asks_namespaces_for_is_not_changed() -
         namespace("data", team="a"),
         pod("db-0", namespace="data", on="n0", app="db"),
     ]
-    asking = pod("asking", apart=apart)
+    incoming = pod("asking", apart=apart)
     found = read_policy(policy("ClusterPodSchedulingPolicy", namespaceSelector={"matchLabels": {"team": "a"}}))
-    assert "labelNamespace" in offered(asking, *objects)
+    assert "labelNamespace" in offered(incoming, *objects)
     index = index_of(*objects)
     index.policies.put(found)
-    assert "labelNamespace" not in {each.kind for each in explained(index, asking, settings()).changes}
+    assert "labelNamespace" not in {each.kind for each in explained(index, incoming, settings()).changes}

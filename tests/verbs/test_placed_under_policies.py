@@ -20,127 +20,131 @@ from extender.model.rejections import Reason
 from extender.verbs.effective_pod import policy_terms
 from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
-from tests.builders import Json, asking, index_of, node, pod_json, read_pod, settings
+from tests.builders import PREFERRED, REQUIRED, Json, extender_args, index_of, node, pod_json, read_pod, settings
 from tests.contenders import contender, contender_json, stage
-from tests.policies import PREFERRED, REQUIRED, policy
-from tests.verbs.admit.reviewing import ask, verb
+from tests.policies import policy
+from tests.verbs.admit.reviewing import reviewed, verb
 from tests.verbs.placed import DB, WEB, db, repelling, web
-from tests.verbs.policed import NODES, Asker, AugmentedAsker
+from tests.verbs.policed import NODES, AugmentedScene, FilterScene
 
 
 def test_a_bound_pod_repels_others_and_lets_them_in_when_it_goes() -> None:
-    asker = Asker(repelling(), preemption={"mode": "off"})
-    asker.index.upsert(db())
-    assert asker.passed(web()) == ["nb", "nc"]
-    assert asker.passed(contender_json("asking", app="other")) == list(NODES)
-    result = asker.verb.decide(asking(web(), "na"), 0).result
+    scene = FilterScene(repelling(), preemption={"mode": "off"})
+    scene.index.upsert(db())
+    assert scene.passed(web()) == ["nb", "nc"]
+    assert scene.passed(contender_json("asking", app="other")) == list(NODES)
+    result = scene.verb.decide(extender_args(web(), "na"), 0).result
     assert result.reasons == {Reason.EXISTING_ANTI_AFFINITY}
-    asker.index.delete(db())
-    assert asker.passed(web()) == list(NODES)
-    assert (asker.index.counts.has_policy_terms, audit(asker.index)) == (False, [])
+    scene.index.delete(db())
+    assert scene.passed(web()) == list(NODES)
+    assert (scene.index.counts.has_policy_terms, audit(scene.index)) == (False, [])
 
 
 def test_an_assumed_pod_repels_at_once() -> None:
-    asker = Asker(repelling())
+    scene = FilterScene(repelling())
     pending = contender("db", app="db")
-    asker.index.upsert(pending)
-    asker.index.assume(pending, ["nb"], 0.0)
-    assert asker.passed(web()) == ["na", "nc"]
+    scene.index.upsert(pending)
+    scene.index.assume(pending, ["nb"], 0.0)
+    assert scene.passed(web()) == ["na", "nc"]
 
 
 @pytest.mark.parametrize(
     "spec", [{"mode": "Audit"}, {"when": ["Admission"]}, {"namespaceSelector": {"matchLabels": {"team": "x"}}}]
 )
 def test_a_policy_that_holds_no_pods_there_repels_none(spec: Json) -> None:
-    asker = Asker(repelling(**spec))
-    asker.index.upsert(db())
-    assert asker.passed(web()) == list(NODES)
+    scene = FilterScene(repelling(**spec))
+    scene.index.upsert(db())
+    assert scene.passed(web()) == list(NODES)
 
 
 def test_exempt_pods_repel_none() -> None:
-    asker = Asker(repelling())
-    asker.index.upsert(db("nb", namespace="kube-system"))
-    assert asker.passed(web()) == list(NODES)
-    asker.index.upsert(db(labels={"placement.extender.dev/exempt": "true"}))
-    assert asker.passed(web()) != list(NODES), "a tenant can write the label"
+    scene = FilterScene(repelling())
+    scene.index.upsert(db("nb", namespace="kube-system"))
+    assert scene.passed(web()) == list(NODES)
+    scene.index.upsert(db(labels={"placement.extender.dev/exempt": "true"}))
+    assert scene.passed(web()) != list(NODES), "a tenant can write the label"
 
 
 def test_an_injected_pod_counts_once() -> None:
-    asker = Asker(repelling())
+    scene = FilterScene(repelling())
     term = {"topologyKey": HOSTNAME, "labelSelector": WEB}
-    asker.index.upsert(db(apart=[term]))
-    (group,) = asker.index.counts.terms.owned()
+    scene.index.upsert(db(apart=[term]))
+    (group,) = scene.index.counts.terms.owned()
     assert (list(group.counts.values()), group.policy_users) == ([1], 0)
 
 
 def test_a_change_of_policies_is_recounted_signature_by_signature() -> None:
-    asker = Asker(preemption={"mode": "off"})
-    asker.index.upsert(stage("nd", labels={"zone": "a"}))
+    scene = FilterScene(preemption={"mode": "off"})
+    scene.index.upsert(stage("nd", labels={"zone": "a"}))
     for name in ("na", "nb"):
-        asker.index.upsert(db(name))
-    assert asker.passed(web()) == list(NODES)
-    asker.put(repelling())
-    assert (asker.recount(), asker.recount()) == (1, 0)
-    assert asker.passed(web()) == ["nc"]
-    asker.put(repelling(key="zone", generation=2))
-    assert asker.recount() == 1
-    assert list(asker.verb.decide(asking(web(), *NODES, "nd"), 0).result.passed) == ["nc"]
-    assert audit(asker.index) == []
-    asker.index.delete(PolicyObject(repelling()))
-    assert asker.recount() == 1
-    assert asker.passed(web()) == list(NODES)
-    assert asker.index.statistics()["owner_groups"] == 0
-    assert not asker.index.counts.has_policy_terms
-    assert audit(asker.index) == []
+        scene.index.upsert(db(name))
+    assert scene.passed(web()) == list(NODES)
+    scene.put(repelling())
+    assert (scene.recount(), scene.recount()) == (1, 0)
+    assert scene.passed(web()) == ["nc"]
+    scene.put(repelling(key="zone", generation=2))
+    assert scene.recount() == 1
+    assert list(scene.verb.decide(extender_args(web(), *NODES, "nd"), 0).result.passed) == ["nc"]
+    assert audit(scene.index) == []
+    scene.index.delete(PolicyObject(repelling()))
+    assert scene.recount() == 1
+    assert scene.passed(web()) == list(NODES)
+    assert scene.index.statistics()["owner_groups"] == 0
+    assert not scene.index.counts.has_policy_terms
+    assert audit(scene.index) == []
 
 
 def test_a_relabelled_namespace_is_recounted() -> None:
-    asker = Asker(repelling(namespaceSelector={"matchLabels": {"team": "a"}}))
-    asker.index.upsert(db())
-    assert asker.passed(web()) == list(NODES)
-    asker.index.upsert(Namespace("default", {"team": "a"}))
-    assert asker.recount() == 1
-    assert asker.passed(web()) == ["nb", "nc"]
+    scene = FilterScene(repelling(namespaceSelector={"matchLabels": {"team": "a"}}))
+    scene.index.upsert(db())
+    assert scene.passed(web()) == list(NODES)
+    scene.index.upsert(Namespace("default", {"team": "a"}))
+    assert scene.recount() == 1
+    assert scene.passed(web()) == ["nb", "nc"]
 
 
 def test_a_term_over_a_key_that_no_node_carries_counts_once_one_does() -> None:
-    asker = Asker(repelling(key="rack"))
-    asker.index.upsert(db())
-    assert asker.passed(web()) == list(NODES)
+    scene = FilterScene(repelling(key="rack"))
+    scene.index.upsert(db())
+    assert scene.passed(web()) == list(NODES)
     for name, rack in (("na", "1"), ("nb", "1"), ("nc", "2")):
-        asker.index.upsert(Node(name, {"rack": rack}))
-    assert asker.passed(web()) == ["nc"]
-    assert audit(asker.index) == []
-    asker.index.delete(PolicyObject(repelling()))
-    asker.recount()
-    assert asker.passed(web()) == list(NODES)
-    assert audit(asker.index) == []
+        scene.index.upsert(Node(name, {"rack": rack}))
+    assert scene.passed(web()) == ["nc"]
+    assert audit(scene.index) == []
+    scene.index.delete(PolicyObject(repelling()))
+    scene.recount()
+    assert scene.passed(web()) == list(NODES)
+    assert audit(scene.index) == []
 
 
 def test_a_rebuilt_index_counts_the_same() -> None:
-    asker = Asker(repelling())
-    asker.index.upsert(db())
-    asker.index.rebuild()
-    assert asker.passed(web()) == ["nb", "nc"]
+    scene = FilterScene(repelling())
+    scene.index.upsert(db())
+    scene.index.rebuild()
+    assert scene.passed(web()) == ["nb", "nc"]
 
 
 def test_preferences_of_policies_score_for_other_pods() -> None:
     term = {"weight": 9, "podAffinityTerm": {"topologyKey": HOSTNAME, "labelSelector": WEB}}
     liked = policy("liked", affinity={"podAffinity": {PREFERRED: [term]}}, podSelector=DB)
-    asker = Asker(liked, answers={"scoreScale": "inTree", "shortlist": 50})
-    asker.index.upsert(db("nb"))
-    assert prioritize_nodes(asking(web(), *NODES), asker.index.view, asker.settings) == {"na": 0, "nb": 200, "nc": 0}
+    scene = FilterScene(liked, answers={"scoreScale": "inTree", "shortlist": 50})
+    scene.index.upsert(db("nb"))
+    assert prioritize_nodes(extender_args(web(), *NODES), scene.index.view, scene.settings) == {
+        "na": 0,
+        "nb": 200,
+        "nc": 0,
+    }
 
 
 def test_in_augment_mode_only_what_policies_add_is_decided_here() -> None:
     """What a pod carries is left to the in-tree plugin. A term that others carry too has one count for all: the plugin agrees."""
-    asker = AugmentedAsker(repelling())
-    asker.index.upsert(db())
-    asker.index.upsert(contender("own", on="nb", apart=[{"topologyKey": "zone", "labelSelector": WEB}]))
-    assert asker.passed(web()) == ["nb", "nc"]
-    asker.index.upsert(contender("same", on="nc", apart=[{"topologyKey": HOSTNAME, "labelSelector": WEB}]))
-    assert asker.passed(web()) == ["nb"]
-    other = AugmentedAsker()
+    scene = AugmentedScene(repelling())
+    scene.index.upsert(db())
+    scene.index.upsert(contender("own", on="nb", apart=[{"topologyKey": "zone", "labelSelector": WEB}]))
+    assert scene.passed(web()) == ["nb", "nc"]
+    scene.index.upsert(contender("same", on="nc", apart=[{"topologyKey": HOSTNAME, "labelSelector": WEB}]))
+    assert scene.passed(web()) == ["nb"]
+    other = AugmentedScene()
     other.index.upsert(contender("own", on="nb", apart=[{"topologyKey": HOSTNAME, "labelSelector": WEB}]))
     assert other.passed(web()) == list(NODES)
 
@@ -169,7 +173,7 @@ STEPS = st.lists(
         st.tuples(st.just("pod"), st.integers(0, 5), st.sampled_from(["web", "db"]), st.integers(0, 3)),
         st.tuples(st.just("gone"), st.integers(0, 5)),
         st.tuples(st.just("policy"), st.none() | RULES),
-        st.tuples(st.just("ask"), st.sampled_from(["web", "db"])),
+        st.tuples(st.just("request"), st.sampled_from(["web", "db"])),
     ),
     max_size=20,
 )
@@ -184,7 +188,7 @@ NAMES = [f"n{number}" for number in range(4)]
 
 
 def _passed(index: ClusterIndex, body: Json) -> list[str]:
-    return list(FilterVerb(index.view, SETTINGS).decide(asking(body, *NAMES), 0).result.passed)
+    return list(FilterVerb(index.view, SETTINGS).decide(extender_args(body, *NAMES), 0).result.passed)
 
 
 @examples(max_examples=200)
@@ -195,7 +199,7 @@ def test_counts_are_those_of_pods_that_were_injected(steps: list[Any]) -> None:
     index.counts.policy_terms = partial(policy_terms, view=index.view, settings=SETTINGS)
     pods: dict[int, Json] = {}
     current: Policy | None = None
-    for step in [*steps, ("ask", "web")]:
+    for step in [*steps, ("request", "web")]:
         if step[0] == "pod":
             _, number, app, host = step
             old = pods.pop(number, None)
@@ -213,7 +217,7 @@ def test_counts_are_those_of_pods_that_were_injected(steps: list[Any]) -> None:
                 index.upsert(PolicyObject(current))
             for each in list(index.counts.signatures):
                 index.counts.recheck_policies(each)
-        elif step[0] == "ask":
+        elif step[0] == "request":
             body = pod_json("asking", app=step[1], labels={"placement.extender.dev/exempt": "true"})
             others = pods.values() if current is None else [_injected(each, current) for each in pods.values()]
             carried = index_of(*HOSTS, *map(read_pod, others), rules=SETTINGS.rules)
@@ -225,6 +229,6 @@ def _injected(body: Json, found: Policy) -> Json:
     """The pod as it would be had the webhook seen it when it was created."""
     fresh = copy.deepcopy(body)
     host = fresh["spec"].pop("nodeName")
-    made: Json = ask(verb(found), fresh, namespace=fresh["metadata"]["namespace"]).obj
+    made: Json = reviewed(verb(found), fresh, namespace=fresh["metadata"]["namespace"]).obj
     made["spec"]["nodeName"] = host
     return made

@@ -57,7 +57,7 @@ UNREADABLE = {"matchLabels": {"a": "b c"}}
 NOTHING, NEXT = PreemptionDecision(), PreemptionDecision(requeue=True)
 
 
-def asking(**fields: Any) -> Json:
+def incoming(**fields: Any) -> Json:
     """The preemptor of two CPU, unless the fields say otherwise."""
     return contender_json("asking", **{"priority": IMPORTANT, "cpu": 2000} | fields)
 
@@ -80,10 +80,10 @@ EXECUTED: dict[str, tuple[Offers, list[Any], Json, tuple[str, list[str]] | Preem
     "a plan runs": (BOTH, FULL, {"planned": "n1"}, NOTHING),
     "our victim still terminates": (
         ON_N1, [*FULL, contender("going", on="n1", terminating=True, preempted=True)],
-        {"pod": asking(nominated="n1")}, NOTHING,
+        {"pod": incoming(nominated="n1")}, NOTHING,
     ),
     "another pod terminates": (
-        ON_N1, [*FULL, contender("going", on="n1", terminating=True)], {"pod": asking(nominated="n1")}, ("n1", ["a"]),
+        ON_N1, [*FULL, contender("going", on="n1", terminating=True)], {"pod": incoming(nominated="n1")}, ("n1", ["a"]),
     ),
     # The victim is deleted, and only the scheduler does not know yet that its room is free.
     "the room of the plan is free": (
@@ -96,9 +96,9 @@ EXECUTED: dict[str, tuple[Offers, list[Any], Json, tuple[str, list[str]] | Preem
     ),
     "a nomination by another component": (
         {"n2": ["b"]}, [*FULL, stage("n3"), contender("c", on="n3", cpu=4000, priority=IMPORTANT)],
-        {"pod": asking(nominated="n3")}, ("n2", ["b"]),
+        {"pod": incoming(nominated="n3")}, ("n2", ["b"]),
     ),
-    "a pod that never preempts": (ON_N1, FULL, {"pod": asking(cpu=0, never_preempts=True)}, NOTHING),
+    "a pod that never preempts": (ON_N1, FULL, {"pod": incoming(cpu=0, never_preempts=True)}, NOTHING),
     "a victim was deleted": ({"n1": ["a", "ghost"]}, [FULL[0], FULL[2], GHOST], {"deleted": [GHOST]}, ("n1", ["a"])),
     # The scheduler learns of the deletions by itself, and then tries the pod again.
     "all victims were deleted": ({"n1": ["ghost"]}, [FULL[0], GHOST], {"deleted": [GHOST]}, NOTHING),
@@ -107,7 +107,7 @@ EXECUTED: dict[str, tuple[Offers, list[Any], Json, tuple[str, list[str]] | Preem
     "exactly the victims that are needed": ({"n1": ["p2", "p3"]}, HALVES, {}, ("n1", ["p2", "p3"])),
     **{
         f"{offered} of four with {allowed} disruptions allowed": (
-            {"n1": [offered]}, [*QUARTERS, budget(allowed=allowed, app="db")], {"pod": asking(cpu=1000)},
+            {"n1": [offered]}, [*QUARTERS, budget(allowed=allowed, app="db")], {"pod": incoming(cpu=1000)},
             ("n1", [offered]),
         )
         for offered in ("p0", "p1", "p2", "p3") for allowed in (0, 1, 2)
@@ -127,14 +127,14 @@ EXECUTED: dict[str, tuple[Offers, list[Any], Json, tuple[str, list[str]] | Preem
     "other nodes where no candidate helps": (ON_N1, [*FULL, TAKEN], {}, ("n2", ["b"])),
     "no other node for needs that are unseen": (
         ON_N1, [*FULL, TAKEN],
-        {"pod": asking(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])}, NEXT,
+        {"pod": incoming(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])}, NEXT,
     ),
     "no other node where the scheduler has rules that are unseen": (
         ON_N1, [*FULL, TAKEN], {"by": default_settings("augment")}, NEXT,
     ),
     "all nodes tried": (ON_N1, [FULL[0], FULL[2], TAKEN], {}, NOTHING),
     "the other node is tainted": (ON_N1, [FULL[0], TAINTED, *FULL[2:], TAKEN], {}, NOTHING),
-    "unreadable constraints": (ON_N1, FULL, {"pod": asking(apart=[term("host", selector=UNREADABLE)])}, NOTHING),
+    "unreadable constraints": (ON_N1, FULL, {"pod": incoming(apart=[term("host", selector=UNREADABLE)])}, NOTHING),
 }  # fmt: skip
 
 
@@ -161,7 +161,7 @@ LEFT: dict[str, tuple[Offers, list[Any], Json, tuple[list[str], list[str], str]]
     ),
     # They may be needed for a volume, a device, or a plugin of the scheduler that has no rule here.
     "not needed for room": ({"n1": ["idle"]}, [*FULL[:3], IDLE, CROWD], {}, (["n1"], ["uid-idle"], "unexplained")),
-    "a node that seems too small": (ON_N1, FULL, {"pod": asking(cpu=9000)}, (["n1"], ["uid-a"], "unexplained")),
+    "a node that seems too small": (ON_N1, FULL, {"pod": incoming(cpu=9000)}, (["n1"], ["uid-a"], "unexplained")),
     "it fits there as it is": (
         {"n1": ["idle"], "n2": ["b"]}, [*FULL[:2], FULL[3], IDLE], {}, (["n1"], ["uid-idle"], "needless"),
     ),
@@ -218,7 +218,7 @@ def test_nominations_of_lower_priority_on_the_node_are_to_be_cleared() -> None:
         (BOTH, [*FULL, BLOCKING], {}, [("n2", ["uid-b"], 0)]),
         ({"new": [], "other": ["a"], "n2": ["b"]}, FULL, {}, [("n2", ["uid-b"], 0)]),
         ({"n1": [], "n2": []}, [stage("n1"), stage("n2"), BLOCKING], {}, [("n1", ["uid-web"], 0)]),
-        (ON_N1, FULL, {"pod": asking(apart=[term("host", selector=UNREADABLE)])}, []),
+        (ON_N1, FULL, {"pod": incoming(apart=[term("host", selector=UNREADABLE)])}, []),
         ({"n1": ["a"], "n2": []}, FULL, {"pod": LARGE, "by": OFF}, [("n1", ["uid-a"], 0)]),
     ],
     ids=["all help", "rules still reject", "unknown nodes", "without victims", "unreadable", "off: empty ones are left out"],

@@ -15,7 +15,7 @@ from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.select_host import TRIED, find_node_elsewhere
 from tests.builders import (
     Json,
-    asking,
+    extender_args,
     index_of,
     matching,
     node,
@@ -44,7 +44,7 @@ def web_in(*zones: str) -> list[Object]:
 
 
 def scores(index: ClusterIndex, incoming: Json, *, in_tree: bool = False) -> dict[str, int]:
-    args = asking(incoming, *sorted(index.view.known))
+    args = extender_args(incoming, *sorted(index.view.known))
     return dict(prioritize_nodes(args, index.view, IN_TREE if in_tree else EXTENDER))
 
 
@@ -90,7 +90,7 @@ def test_scores(zones: tuple[str, ...], incoming: Json, ten: dict[str, int], in_
 
 def test_names_that_are_not_known_get_no_score() -> None:
     index = index_of(*web_in("z1"))
-    args = asking(NEAR_WEB, "z1", "ghost", "z2")
+    args = extender_args(NEAR_WEB, "z1", "ghost", "z2")
     assert prioritize_nodes(args, index.view, EXTENDER) == {"z1": 10, "z2": 0}
 
 
@@ -99,7 +99,7 @@ def test_a_hard_weight_of_nought_switches_that_off(weight: int) -> None:
     chosen = settings(rules={"interPodAffinity": {"hardPodAffinityWeight": weight}})
     host = pod("host", on="z2", near=[term("zone", app="guest")])
     index = index_of(*web_in(), host, rules=chosen.rules)
-    found = prioritize_nodes(asking(pod_json(app="guest"), "z1", "z2"), index.view, chosen)
+    found = prioritize_nodes(extender_args(pod_json(app="guest"), "z1", "z2"), index.view, chosen)
     assert found == ({} if not weight else {"z1": 0, "z2": 10})
 
 
@@ -109,14 +109,14 @@ def test_existing_pods_preferences_can_be_ignored_for_pods_without_their_own() -
     index = index_of(*web_in("z1"), host, rules=chosen.rules)
     plain = pod_json(app="guest")
     picky = pod_json(app="guest", prefers=[weighted(1, term("zone", app="web"))])
-    assert prioritize_nodes(asking(plain, "z1", "z2"), index.view, chosen) == {}
-    assert prioritize_nodes(asking(picky, "z1", "z2"), index.view, chosen) == {"z1": 0, "z2": 10}
+    assert prioritize_nodes(extender_args(plain, "z1", "z2"), index.view, chosen) == {}
+    assert prioritize_nodes(extender_args(picky, "z1", "z2"), index.view, chosen) == {"z1": 0, "z2": 10}
 
 
 def test_nodes_of_the_request_are_scored_by_their_own_labels() -> None:
     index = index_of(*web_in("z1"))
     nodes = [node_json("new-1", zone="z1"), node_json("new-2", zone="z9"), node_json("new-3")]
-    found = prioritize_nodes(asking(NEAR_WEB, nodes=nodes), index.view, EXTENDER)
+    found = prioritize_nodes(extender_args(NEAR_WEB, nodes=nodes), index.view, EXTENDER)
     assert found == {"new-1": 10, "new-2": 0, "new-3": 0}
 
 
@@ -196,7 +196,7 @@ DECISIVE_ANSWERS: dict[str, tuple[list[Any], Json, str, str, set[str]]] = {
 def decisive(index: ClusterIndex, incoming: Json, strategy: str = LEAST, avoid: str = "") -> set[str]:
     """The nodes that are answered over several seeds, each time one."""
     settled = settings(placement="decisive", answers={"scoringStrategy": strategy})
-    args = asking(incoming, *sorted(index.view.known))
+    args = extender_args(incoming, *sorted(index.view.known))
     answers = [list(filter_nodes(args, index.view, settled, seed, avoid).passed) for seed in range(6)]
     assert all(len(answer) == 1 for answer in answers)
     return {name for (name,) in answers}
@@ -220,8 +220,10 @@ def test_a_small_pod_goes_to_a_node_that_stays_emptier() -> None:
 def test_a_pod_that_others_may_count_gets_one_node(app: Json, count: int) -> None:
     """Once the constraints of the first pod are compiled, web pods are counted."""
     view = cluster(*staged("n1 n2")).view
-    filter_nodes(asking(contender_json("first", **LONELY), "n1", "n2"), view, DECISIVE, 0)
-    assert len(filter_nodes(asking(contender_json("asking", **app), "n1", "n2"), view, DECISIVE, 0).passed) == count
+    filter_nodes(extender_args(contender_json("first", **LONELY), "n1", "n2"), view, DECISIVE, 0)
+    assert (
+        len(filter_nodes(extender_args(contender_json("asking", **app), "n1", "n2"), view, DECISIVE, 0).passed) == count
+    )
 
 
 def test_nodes_that_a_request_brings_along_are_compared_by_what_they_offer_themselves() -> None:
@@ -230,7 +232,7 @@ def test_nodes_that_a_request_brings_along_are_compared_by_what_they_offer_thems
     nodes = [node_json(name, allocatable={"cpu": cpu}) for name, cpu in offered]
 
     def answered(cpu: int) -> set[str]:
-        args = asking(contender_json("asking", cpu=cpu, **LONELY), nodes=nodes)
+        args = extender_args(contender_json("asking", cpu=cpu, **LONELY), nodes=nodes)
         return {name for seed in range(4) for name in filter_nodes(args, index.view, DECISIVE, seed).passed}
 
     assert answered(100) == {"new"}

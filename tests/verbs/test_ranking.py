@@ -21,7 +21,7 @@ from extender.verbs.request import RequestedNodes, RequestSearch, prepared
 from tests.builders import (
     PREFERRED,
     Json,
-    asking,
+    extender_args,
     index_of,
     node,
     node_json,
@@ -43,7 +43,7 @@ WEB_ZONES = {"z1": 1, "z2": 3, "z3": 2}
 def shortlist(index: ClusterIndex, incoming: Json, names: Sequence[str], most: int, seed: int = 0) -> list[str]:
     """The names that pass, in the order of the answer."""
     chosen = settings(answers={"shortlist": most})
-    return list(filter_nodes(asking(incoming, *names), index.view, chosen, seed).passed)
+    return list(filter_nodes(extender_args(incoming, *names), index.view, chosen, seed).passed)
 
 
 def three_zones() -> ClusterIndex:
@@ -124,7 +124,7 @@ def test_a_node_that_a_request_brings_without_the_key_is_best_in_the_same_way(se
     incoming = pod_json(avoids=[weighted(10, term("zone", app="web"))])
     nodes = [node_json("z1-a", zone="z1"), node_json("z3-a", zone="z3"), node_json("template")]
     chosen = settings(answers={"shortlist": 1})
-    assert filter_nodes(asking(incoming, nodes=nodes), index.view, chosen, seed).passed == ["template"]
+    assert filter_nodes(extender_args(incoming, nodes=nodes), index.view, chosen, seed).passed == ["template"]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -28,6 +28,7 @@ from extender.verbs.release.progress import (
     next_step,
     release_patch,
 )
+from tests.builders import PREFERRED, REQUIRED
 from tests.verbs.gated_pods import (
     AFFINITY,
     GATE,
@@ -36,7 +37,6 @@ from tests.verbs.gated_pods import (
     NODES,
     PODS,
     RACK,
-    REQUIRED,
     SPEC,
     VALUES,
     Pod,
@@ -48,7 +48,6 @@ from tests.verbs.gated_pods import (
     gated_pod,
 )
 
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 CLOSED = ReleaseSpec((ZONE,), growth=Growth.KEEP_GATED)
 COLLECTING = {
     "1 of 2 pods exists": GroupState(KEY, SPEC, 2, waiting=PODS[:1]),

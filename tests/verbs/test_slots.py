@@ -12,7 +12,7 @@ from extender.model.objects import Node
 from extender.model.release import GroupKey, Slot
 from extender.verbs.filter import FilterVerb
 from extender.verbs.slots import exchange
-from tests.builders import PREFERRED, Json, asking, read_pod, settings, spread, term
+from tests.builders import PREFERRED, Json, extender_args, read_pod, settings, spread, term
 from tests.contenders import cluster, contender_json, stage
 from tests.verbs.preferring import prefers
 
@@ -37,7 +37,7 @@ def answered(placement: str, nodes: list[Node], slots: Mapping[str, str], prefer
     index = cluster(*nodes, *map(read_pod, bodies))
     index.reserved.reserve(KEY, [Slot(f"uid-{name}", node) for name, node in slots.items()], until=60.0)
     verb = FilterVerb(index.view, settings(placement=placement))
-    return list(verb.decide(asking(bodies[0], *sorted(index.view.known)), 0).result.passed)
+    return list(verb.decide(extender_args(bodies[0], *sorted(index.view.known)), 0).result.passed)
 
 
 TOGETHER = [term("rack", gang="x")]
@@ -76,7 +76,7 @@ def test_a_pod_without_room_for_its_siblings_elsewhere_is_answered_its_slot() ->
     index = cluster(host("n0", 1), host("n1", 4), *map(read_pod, bodies))
     index.reserved.reserve(KEY, [Slot("uid-a", "n0"), Slot("uid-b", "n1")], until=60.0)
     verb = FilterVerb(index.view, settings(placement="decisive"))
-    assert list(verb.decide(asking(bodies[0], "n0", "n1"), 0).result.passed) == ["n0"]
+    assert list(verb.decide(extender_args(bodies[0], "n0", "n1"), 0).result.passed) == ["n0"]
 
 
 @BOTH_PLACEMENTS
@@ -96,4 +96,4 @@ def test_where_the_slot_does_not_pass_any_more_other_nodes_are_answered() -> Non
     index = cluster(*nodes, *map(read_pod, bodies), read_pod(contender_json("x", on="n0", gang="x")))
     index.reserved.reserve(KEY, [Slot("uid-a", "n0"), Slot("uid-b", "n1")], until=60.0)
     verb = FilterVerb(index.view, settings(placement="cooperative"))
-    assert list(verb.decide(asking(bodies[0], "n0", "n1", "n2"), 0).result.passed) == ["n1", "n2"]
+    assert list(verb.decide(extender_args(bodies[0], "n0", "n1", "n2"), 0).result.passed) == ["n1", "n2"]

@@ -30,8 +30,8 @@ class Passed:
     items: Sequence[Json] = ()
 
 
-def read_filter(body: bytes, asked: Sequence[str]) -> Passed:
-    """The nodes that remain after a filter call about `asked`."""
+def read_filter(body: bytes, requested: Sequence[str]) -> Passed:
+    """The nodes that remain after a filter call about `requested`."""
     answer = orjson.loads(body)
     _require(set(answer) == FILTER_FIELDS, f"fields are {sorted(answer)}")
     _require(isinstance(answer["Error"], str), "Error is no string")
@@ -44,23 +44,23 @@ def read_filter(body: bytes, asked: Sequence[str]) -> Passed:
         _require(answer["Nodes"] is not None, "neither NodeNames nor Nodes: no node passes")
         names = [item["metadata"]["name"] for item in items]
     for name in (*names, *failed, *unresolvable):
-        _require(name in asked, f"extender {name} was not asked")
+        _require(name in requested, f"extender {name} was not asked")
     _require(len(set(names)) == len(names), "a name stands twice")
     return Passed(names, failed, unresolvable, items)
 
 
-def read_priorities(body: bytes, asked: Sequence[str]) -> dict[str, int]:
+def read_priorities(body: bytes, requested: Sequence[str]) -> dict[str, int]:
     """The score of each host; the scheduler looks them up by name, so only asked ones mean anything."""
     answer = orjson.loads(body)
     _require(isinstance(answer, list), "no bare array")
     for each in answer:
         _require(set(each) == {"Host", "Score"}, f"fields are {sorted(each)}")
         _require(type(each["Score"]) is int, f"score {each['Score']!r} is no int64")
-        _require(each["Host"] in asked, f"{each['Host']} was not asked")
+        _require(each["Host"] in requested, f"{each['Host']} was not asked")
     return {each["Host"]: each["Score"] for each in answer}
 
 
-def read_preemption(body: bytes, asked: Mapping[str, Sequence[str]]) -> dict[str, tuple[list[str], int]]:
+def read_preemption(body: bytes, requested: Mapping[str, Sequence[str]]) -> dict[str, tuple[list[str], int]]:
     """UIDs of victims and PDB violations by node, of an answer about these candidates."""
     answer = orjson.loads(body)
     _require(set(answer) == {"NodeNameToMetaVictims"}, f"fields are {sorted(answer)}")
@@ -70,7 +70,7 @@ def read_preemption(body: bytes, asked: Mapping[str, Sequence[str]]) -> dict[str
         _require(bool(victims["Pods"]), "expected at least one victim pod")
         _require(all(set(pod) == {"UID"} for pod in victims["Pods"]), "a victim is more than its UID")
         uids = [pod["UID"] for pod in victims["Pods"]]
-        _require(node in asked and set(uids) <= set(asked[node]), f"a victim is not on {node}")
+        _require(node in requested and set(uids) <= set(requested[node]), f"a victim is not on {node}")
         found[node] = (uids, int(victims["NumPDBViolations"]))
     return found
 

@@ -369,7 +369,7 @@ def test_the_index_holds_the_object_of_a_group_and_no_other_that_names_it() -> N
     body["metadata"]["name"] = "another"
     index.upsert(read(body))
     assert index.placements.of(GROUP) == read(decision_body(DECISION))
-    gone = GROUP_PLACEMENTS.named(Identity(name=placement_name(GROUP), namespace="team"))
-    assert index.delete(gone)
+    deleted = GROUP_PLACEMENTS.named(Identity(name=placement_name(GROUP), namespace="team"))
+    assert index.delete(deleted)
     assert index.placements.of(GROUP) is None
     assert seen == [(True, False), (True, False), (False, True)]

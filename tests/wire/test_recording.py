@@ -141,9 +141,9 @@ def test_replicas_share_a_signature_that_is_written_once_in_each_part() -> None:
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=8), min_size=1, max_size=4))
-def test_questions_are_about_the_nodes_that_they_were_about(asked: list[list[str]]) -> None:
-    questions: list[Entry] = [Question("filter", "uid", RecordedAnswer(), names) for names in asked]
-    assert [each.names for each in through(*questions) if isinstance(each, Question)] == asked
+def test_questions_are_about_the_nodes_that_they_were_about(requested: list[list[str]]) -> None:
+    questions: list[Entry] = [Question("filter", "uid", RecordedAnswer(), names) for names in requested]
+    assert [each.names for each in through(*questions) if isinstance(each, Question)] == requested
 
 
 def test_nodes_that_are_asked_about_again_in_their_order_take_a_few_numbers() -> None:
@@ -230,8 +230,8 @@ def test_of_a_text_only_the_words_of_kubernetes_are_kept(text: str, kept: str) -
 
 def test_a_question_about_whole_nodes_keeps_them_with_other_names() -> None:
     encoder, decoder = RecordingEncoder(Redactor(KEY).line), RecordingDecoder(ConstraintLimits())
-    asked = Question("filter", pod("web"), RecordedAnswer(), nodes=[node("n1", labels={"rack": "r1"}), node("n2")])
-    lines = b"".join(encoder.encode(entry) for entry in (Start({}), asked)).splitlines()
+    requested = Question("filter", pod("web"), RecordedAnswer(), nodes=[node("n1", labels={"rack": "r1"}), node("n2")])
+    lines = b"".join(encoder.encode(entry) for entry in (Start({}), requested)).splitlines()
     (found,) = (entry for line in lines for entry in decoder.decode(line) if isinstance(entry, Question))
     assert found.nodes is not None
     assert [each.name for each in found.nodes] == [REDACTOR.text("n1"), REDACTOR.text("n2")]

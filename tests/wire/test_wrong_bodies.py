@@ -26,7 +26,7 @@ from extender.wire.extender_v1 import (
 )
 from extender.wire.manifests import decode_manifest
 from extender.wire.objects.kinds import NODES, PODS, REPLICA_SETS, decode_page
-from tests.builders import CONTAINER, PREFERRED, REQUIRED, Json, asking, index_of, node_json, pod_json, settings
+from tests.builders import CONTAINER, PREFERRED, REQUIRED, Json, extender_args, index_of, node_json, pod_json, settings
 from tests.deciding import filter_nodes
 from tests.wire.recorded import (
     EVERY_NODE,
@@ -329,7 +329,7 @@ def test_a_prioritize_request_gets_a_score_for_each_node_or_none_at_all(index: C
 @each_of("preempt-names", "preempt-nodes")
 def test_a_preempt_request_gets_its_candidates_back_while_our_rules_agree(index: ClusterIndex, question: Json) -> None:
     args = decode_preemption_args(orjson.dumps(question))
-    asked = victims_in(question)
+    requested = victims_in(question)
     peers = [pod for pod in listed(PODS) if pod["metadata"]["labels"].get("app") == "urgent"]
     placed = [PODS.decode_object(orjson.dumps(pod)) for pod in peers]
     with_peers = encode_preemption(decide_preemption(args, index.view, ADVISE, 0).candidates)
@@ -338,9 +338,9 @@ def test_a_preempt_request_gets_its_candidates_back_while_our_rules_agree(index:
     without_peers = encode_preemption(decide_preemption(args, index.view, ADVISE, 0).candidates)
     for pod in placed:
         index.upsert(pod)
-    known = {node: (uids, 0) for node, uids in asked.items() if node in index.view.known}
-    assert read_preemption(without_peers, asked) == known
-    assert read_preemption(with_peers, asked).items() <= known.items()
+    known = {node: (uids, 0) for node, uids in requested.items() if node in index.view.known}
+    assert read_preemption(without_peers, requested) == known
+    assert read_preemption(with_peers, requested).items() <= known.items()
 
 
 @each_of("preempt-nodes")
@@ -388,7 +388,7 @@ GOLDEN: dict[str, tuple[Callable[..., bytes], tuple[object, ...], str]] = {
     ),
     "no full node passes: an empty list, not null": (
         encode_filter_nodes,
-        (FilterResult((), unresolvable={"a": "no"}), asking(pod_json(), nodes=[node_json("a")])),
+        (FilterResult((), unresolvable={"a": "no"}), extender_args(pod_json(), nodes=[node_json("a")])),
         (
             '{"Nodes":{"metadata":{},"items":[]},"NodeNames":null,'
             '"FailedNodes":{},"FailedAndUnresolvableNodes":{"a":"no"},"Error":""}'
@@ -497,6 +497,6 @@ def test_equal_bytes_of_names_are_equal_requests() -> None:
 
 def test_thousands_of_names_and_nodes_are_read() -> None:
     names = [f"node-{number:05}-{'x' * 200}" for number in range(20_000)]
-    assert asking(pod_json(), *names).node_names == names
+    assert extender_args(pod_json(), *names).node_names == names
     nodes = [node_json(name, zone="z1", annotation="y" * 50) for name in names[:2000]]
-    assert [node.name for node in asking(pod_json(), nodes=nodes).nodes or ()] == names[:2000]
+    assert [node.name for node in extender_args(pod_json(), nodes=nodes).nodes or ()] == names[:2000]

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import yaml
 
+from tests.builders import PREFERRED, REQUIRED
+
 Json = dict[str, Any]
 
 TO_COPY: Final = {
     path.name: path for path in sorted((Path(__file__).parents[3] / "config" / "policies").glob("*.yaml"))
 }
 
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 API_VERSION: Final = "placement.extender.dev/v1alpha1"
 _PODS: Final = {"matchLabels": {"app": "db"}, "matchExpressions": [{"key": "tier", "operator": "In", "values": ["a"]}]}
 _TERM: Final = {

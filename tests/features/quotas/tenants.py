@@ -18,8 +18,8 @@ from extender.tasks.filter_service import AssumedPodOptions, FilterService, Watc
 from extender.tasks.rejected_pods import dependency_version
 from extender.verbs.filter import FilterVerb
 from extender.wire.extender_v1 import FilterResult
-from extender.wire.objects.kinds import PODS, RESOURCE_QUOTAS
-from tests.builders import Json, asking, namespace, node, pod_json, settings, term
+from extender.wire.objects.kinds import RESOURCE_QUOTAS
+from tests.builders import Json, extender_args, namespace, node, pod_json, read_pod, settings, term
 from tests.deciding import KeptPlans
 from tests.fakes import FakeClock
 
@@ -72,7 +72,7 @@ def reaching_json(name: str, *, spec: Json | None = None, created: str = "", **f
 
 def reaching(name: str, **fields: Any) -> Pod:
     """The same as the service reads it."""
-    return PODS.decode_object(orjson.dumps(reaching_json(name, **fields)))
+    return read_pod(reaching_json(name, **fields))
 
 
 class Tenants:
@@ -120,10 +120,10 @@ class Tenants:
 
     async def filter(self, body: Json, names: Sequence[str] = NODES) -> FilterResult:
         """The scheduler requests a pending pod, which the watch shows from now on at the latest."""
-        shown = PODS.decode_object(orjson.dumps(body))
+        shown = read_pod(body)
         if shown.uid not in self.index.pods:
             self.index.upsert(shown)
-        return await self.service.filter(asking(body, *names))
+        return await self.service.filter(extender_args(body, *names))
 
     async def passes(self, name: str, **fields: Any) -> bool:
         """Whether a pod with affinity across namespaces passes."""

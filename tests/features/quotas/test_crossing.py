@@ -11,7 +11,7 @@ from extender.index.cluster import ClusterIndex
 from extender.model.objects import Pod
 from tests.builders import index_of, node, pod, settings, term
 from tests.explaining import finished
-from tests.index.counting import Gone, Step, apply
+from tests.index.counting import Deleted, Step, apply
 
 EVERYWHERE: dict[str, Any] = {"namespace_selector": {}}
 
@@ -38,9 +38,9 @@ CROSSINGS: dict[str, tuple[list[Step], dict[str, float], dict[str, float]]] = {
     ),
     "terms over several keys": ([apart("a", "n0"), apart("b", "n1", "host"), apart("c", "n2", "host")], {"red": 3}, {"red": 3}),
     "terms that stay in their namespace": ([OWN, NEAR], {}, {"red": 1, "default": 1}),
-    "a pending pod and a deleted one": ([apart("a", ""), DELETED, Gone(DELETED)], {}, {}),
+    "a pending pod and a deleted one": ([apart("a", ""), DELETED, Deleted(DELETED)], {}, {}),
     "a terminating pod": ([apart("a", "n0", terminating=True)], {"red": 2}, {"red": 1}),
-    "a signature whose pods are deleted": ([OWN, DELETED, Gone(DELETED)], {}, {"red": 1}),
+    "a signature whose pods are deleted": ([OWN, DELETED, Deleted(DELETED)], {}, {"red": 1}),
     "keys and nodes that do not exist": ([apart("a", "n0", "rack"), apart("b", "ghost")], {}, {"red": 2}),
 }  # fmt: skip
 
@@ -54,7 +54,7 @@ def test_each_node_of_a_domain_with_such_a_pod_is_closed_once(
 
 
 def test_nothing_is_kept_of_signatures_whose_pods_are_deleted() -> None:
-    index = apply(cluster(), OWN, DELETED, Gone(DELETED))
+    index = apply(cluster(), OWN, DELETED, Deleted(DELETED))
     assert len(index.namespace_budgets.by_namespace["red"].crossing) == 1
 
 

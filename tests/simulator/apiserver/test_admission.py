@@ -56,9 +56,9 @@ async def test_a_created_pod_is_stored_as_the_webhook_patched_it(client: Client,
         {"op": "test", "path": "/spec/schedulerName", "value": "default-scheduler"},
         {"op": "replace", "path": "/spec/schedulerName", "value": "ours"},
     )
-    asked = pod("a")
-    del asked["status"]
-    code, made = await client.post(DEFAULT, asked)
+    requested = pod("a")
+    del requested["status"]
+    code, made = await client.post(DEFAULT, requested)
     assert (code, made["spec"]["schedulerName"]) == (201, "ours")
     (request,) = hook.requests
     assert (request["namespace"], request["operation"], request["oldObject"]) == ("default", "CREATE", None)
@@ -90,7 +90,7 @@ async def test_subresources_and_deletions_are_not_sent(client: Client, api: ApiS
 
 
 @pytest.mark.parametrize(
-    ("fields", "is_asked"),
+    ("fields", "is_called"),
     [
         ({}, True),
         ({"namespaceSelector": {"matchLabels": {NAME: "default"}}}, True),
@@ -104,11 +104,11 @@ async def test_subresources_and_deletions_are_not_sent(client: Client, api: ApiS
     ],
 )
 async def test_rules_and_selectors_say_what_is_sent(
-    client: Client, api: ApiServer, hook: Webhook, fields: JsonObject, *, is_asked: bool
+    client: Client, api: ApiServer, hook: Webhook, fields: JsonObject, *, is_called: bool
 ) -> None:
     register(api, entry(hook, **fields))
     await client.post(DEFAULT, pod("a", labels={"app": "web"}))
-    assert bool(hook.requests) is is_asked
+    assert bool(hook.requests) is is_called
 
 
 async def test_a_namespace_is_selected_by_its_own_labels(client: Client, api: ApiServer, hook: Webhook) -> None:

@@ -58,9 +58,9 @@ async def test_an_old_continue_token_gets_410_and_a_token_to_go_on_with(client: 
     _, page = await client.get(PODS, limit=2)
     api.operations.create(POD_KIND, pod("p9"))
     api.store.compact()
-    code, gone = await client.get(PODS, limit=2, **{"continue": page["metadata"]["continue"]})
-    assert (code, gone["reason"], gone["message"]) == (410, "Expired", CONTINUE_EXPIRED)
-    _, rest = await client.get(PODS, **{"continue": gone["metadata"]["continue"]})
+    code, deleted = await client.get(PODS, limit=2, **{"continue": page["metadata"]["continue"]})
+    assert (code, deleted["reason"], deleted["message"]) == (410, "Expired", CONTINUE_EXPIRED)
+    _, rest = await client.get(PODS, **{"continue": deleted["metadata"]["continue"]})
     assert names(rest["items"]) == ["p2", "p3", "p9"]
 
 
@@ -92,8 +92,8 @@ async def test_an_exact_version_shows_the_past_until_it_is_compacted(client: Cli
     _, before = await client.get(PODS, **query)
     assert (names(before["items"]), before["metadata"]["resourceVersion"]) == (["p0", "p1"], str(then))
     api.store.compact()
-    code, gone = await client.get(PODS, **query)
-    assert (code, gone["message"]) == (410, "The resourceVersion for the provided list is too old.")
+    code, deleted = await client.get(PODS, **query)
+    assert (code, deleted["message"]) == (410, "The resourceVersion for the provided list is too old.")
 
 
 async def test_version_0_is_answered_from_the_cache_without_pages(client: Client, api: ApiServer) -> None:

@@ -68,9 +68,9 @@ async def test_a_pending_pod_goes_at_once_by_way_of_terminating(client: Client, 
     await client.post(DEFAULT, pod("a"))
     stream = await client.watch(PODS, resourceVersion=api.store.version)
     await client.request("DELETE", f"{DEFAULT}/a")
-    ending, gone = await stream.take(2)
+    ending, deleted = await stream.take(2)
     assert (ending["type"], ending["object"]["metadata"]["deletionGracePeriodSeconds"]) == ("MODIFIED", 0)
-    assert (gone["type"], gone["object"]["metadata"]["generation"]) == ("DELETED", 2)
+    assert (deleted["type"], deleted["object"]["metadata"]["generation"]) == ("DELETED", 2)
 
 
 async def test_a_bound_pod_terminates_until_the_kubelet_is_done(slow_kubelet: Client) -> None:

@@ -112,8 +112,8 @@ async def test_a_stalled_answer_does_not_hold_a_restart_up() -> None:
     async with ApiServer(ApiServerSettings()) as api, connect(api.url) as client:
         api.store.load([namespace("default")])
         api.faults = stall
-        asking = asyncio.create_task(client.get(PODS))
+        incoming = asyncio.create_task(client.get(PODS))
         await until(lambda: stall.entered)
         await asyncio.wait_for(api.restart(0.01), PATIENCE)
         with pytest.raises(aiohttp.ClientError):
-            await asking
+            await incoming

@@ -83,10 +83,10 @@ async def test_watchlist_without_a_match_is_rejected_in_the_real_words(client: C
 
 
 async def test_bookmarks_come_only_when_asked_for_and_carry_the_latest_version(client: Client, api: ApiServer) -> None:
-    asked = await client.watch(PODS, resourceVersion=api.store.version, allowWatchBookmarks="true")
+    requested = await client.watch(PODS, resourceVersion=api.store.version, allowWatchBookmarks="true")
     silent = await client.watch(PODS, resourceVersion=api.store.version)
     api.operations.create(NAMESPACE_KIND, namespace("elsewhere"))  # another kind moves the version on
-    versions = [event["object"]["metadata"]["resourceVersion"] for event in await asked.take(2)]
+    versions = [event["object"]["metadata"]["resourceVersion"] for event in await requested.take(2)]
     assert versions[-1] == str(api.store.version)
     api.operations.create(POD_KIND, pod("a"))
     assert _summary(await silent.next()) == ("ADDED", "a")

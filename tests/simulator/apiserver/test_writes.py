@@ -38,13 +38,13 @@ async def test_a_priority_class_gives_its_value_to_pods(client: Client) -> None:
 
 async def test_label_keys_are_merged_into_the_selectors_at_creation(client: Client) -> None:
     clause = {**term(app="web"), "matchLabelKeys": ["hash", "absent"], "mismatchLabelKeys": ["tenant"]}
-    asked = pod(
+    requested = pod(
         "a",
         labels={"hash": "x1", "tenant": "t1"},
         affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [clause]}},
         topologySpreadConstraints=[spread(labels={"app": "web"}, matchLabelKeys=["hash"])],
     )
-    _, made = await client.post(DEFAULT, asked)
+    _, made = await client.post(DEFAULT, requested)
     merged = made["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
     assert merged["labelSelector"]["matchExpressions"] == [
         {"key": "hash", "operator": "In", "values": ["x1"]},
@@ -183,9 +183,9 @@ async def test_deleting_a_namespace_takes_what_is_in_it(client: Client, api: Api
 
 async def test_access_reviews_allow(client: Client) -> None:
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    asked = {"spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}}
-    code, review = await client.post(path, asked)
-    assert (code, review["status"]["allowed"], review["spec"]) == (201, True, asked["spec"])
+    requested = {"spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}}
+    code, review = await client.post(path, requested)
+    assert (code, review["status"]["allowed"], review["spec"]) == (201, True, requested["spec"])
 
 
 async def test_a_method_that_fits_no_resource_is_rejected(client: Client) -> None:

@@ -137,15 +137,15 @@ async def test_one_kind_overtakes_another(client: Client, api: ApiServer) -> Non
     strike(api, "delayEvents", time=["200ms", "200ms"], kinds=["namespaces"])
     pods = await watching(client, api)
     spaces = await client.watch(NAMESPACES, resourceVersion=api.store.version)
-    told: list[str] = []
+    reported: list[str] = []
 
-    async def tell(stream: Stream) -> None:
-        told.append((await stream.next())["object"]["metadata"]["name"])
+    async def report(stream: Stream) -> None:
+        reported.append((await stream.next())["object"]["metadata"]["name"])
 
     api.operations.create(NAMESPACE_KIND, namespace("first"))
     create(api, "second")
-    await asyncio.gather(tell(spaces), tell(pods))
-    assert told == ["second", "first"]
+    await asyncio.gather(report(spaces), report(pods))
+    assert reported == ["second", "first"]
 
 
 async def test_the_server_fails_with_the_code_that_is_asked_for(client: Client, api: ApiServer) -> None:

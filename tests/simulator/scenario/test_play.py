@@ -129,7 +129,9 @@ async def test_a_deleted_pod_is_not_missed() -> None:
 
 
 async def test_what_an_extender_gets_wrong_is_counted() -> None:
-    crowding = FakeExtender(lambda asked: {"NodeNames": [name for name in asked["NodeNames"] if name == "node-0"]})
+    crowding = FakeExtender(
+        lambda requested: {"NodeNames": [name for name in requested["NodeNames"] if name == "node-0"]}
+    )
     async with played(_arrive("web", 3, namespaces="team-0"), extender=crowding) as (player, _):
         report = await player.finish()
     assert (report.last_line, report.is_good) == ("placed 3, pending 0, violations 2", False)
@@ -219,8 +221,8 @@ async def test_pods_that_arrive_pass_the_registered_webhooks_but_for_those_that_
         webhook(patching({"op": "add", "path": "/metadata/annotations", "value": {"seen": "yes"}})) as found,
         played(down, SETTLE, forever=[_arrive(count=5)]) as (player, simulated),
     ):
-        asked = configuration("one", entry(found, failurePolicy="Ignore"))
-        simulated.api.operations.create(MUTATING_WEBHOOKS, asked)
+        requested = configuration("one", entry(found, failurePolicy="Ignore"))
+        simulated.api.operations.create(MUTATING_WEBHOOKS, requested)
         await player.run(simulated.play.forever)
         annotated = [bool(each.read()["metadata"].get("annotations")) for each in simulated.pods()]
         assert (annotated.count(True), simulated.api.admission.failed_open) == (3, 2)

@@ -77,7 +77,7 @@ async def test_gated_pods_wait_for_their_gates() -> None:
         narrowed: JsonObject = {"spec": {"nodeSelector": {HOSTNAME: "n1"}, "schedulingGates": [{"name": "hold"}]}}
         there.api.operations.patch(Target(PODS, "default", "a"), narrowed, MERGE)
         await there.quiet()
-        assert extender.asked == []
+        assert extender.requests == []
         there.api.operations.change(PODS, "default/a", lambda obj: obj["spec"].pop("schedulingGates"))
         await until(lambda: there.node_of("a") == "n1")
 
@@ -144,7 +144,7 @@ async def test_nodes_are_tried_zone_by_zone_in_turn() -> None:
     async with cluster(node("a1", "a"), node("a2", "a"), node("b1", "b"), extender=extender) as there:
         there.create(pod("p"))
         await there.quiet()
-    assert extender.asked[0][1]["NodeNames"] == ["a1", "b1", "a2"]
+    assert extender.requests[0][1]["NodeNames"] == ["a1", "b1", "a2"]
 
 
 @pytest.mark.parametrize(
@@ -227,13 +227,13 @@ async def test_what_requeues_a_pod_rejected_by_the_extender(event: str, *, queue
     async with cluster(node("n1"), pod("old", on="n1"), extender=extender, queueing_hints=queueing_hints) as there:
         there.create(pod("a"))
         await there.quiet()
-        extender.asked.clear()
+        extender.requests.clear()
         change(there, event)
         if event in REQUEUES[queueing_hints]:
             await until(lambda: extender.filters_for("a"))
         else:
             await there.quiet()
-            assert extender.asked == []
+            assert extender.requests == []
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ async def test_the_request_is_the_schedulers() -> None:
     async with cluster(*NODES, extender=extender) as there:
         there.create(pod("a", labels={"app": "web"}))
         await there.quiet()
-    (verb, body), (second, _) = extender.asked
+    (verb, body), (second, _) = extender.requests
     assert (verb, second) == ("filter", "prioritize")
     assert set(body) == {"Pod", "Nodes", "NodeNames"}
     assert (body["Nodes"], sorted(body["NodeNames"])) == (None, ["n1", "n2", "n3"])
@@ -31,11 +31,11 @@ async def test_the_request_is_the_schedulers() -> None:
 
 
 async def test_without_a_node_cache_the_request_carries_whole_nodes() -> None:
-    extender = FakeExtender(lambda asked: {"Nodes": {"items": asked["Nodes"]["items"][:1]}})
+    extender = FakeExtender(lambda requested: {"Nodes": {"items": requested["Nodes"]["items"][:1]}})
     async with cluster(*NODES, extender=extender, entry={"node_cache_capable": False}) as there:
         there.create(pod("a"))
         await there.quiet()
-        body = extender.asked[0][1]
+        body = extender.requests[0][1]
         assert body["NodeNames"] is None
         assert there.node_of("a") == body["Nodes"]["items"][0]["metadata"]["name"]
         assert body["Nodes"]["items"][0]["status"]["allocatable"]["cpu"] == "4"
@@ -59,7 +59,7 @@ async def test_a_bad_answer_fails_the_pod(answer: object, message: str) -> None:
         await until(lambda: there.reason_of("a")[0])
         reason, text = there.reason_of("a")
     assert (reason, message in text) == ("SchedulerError", True)
-    assert extender.asked[0][0] == "filter"
+    assert extender.requests[0][0] == "filter"
 
 
 ANSWERS: dict[str, tuple[FakeExtender, JsonObject, str, str]] = {
@@ -121,7 +121,7 @@ async def test_one_passing_node_is_not_scored() -> None:
         there.create(pod("a"))
         await there.quiet()
         assert there.node_of("a") == "n2"
-    assert [verb for verb, _ in extender.asked] == ["filter"]
+    assert [verb for verb, _ in extender.requests] == ["filter"]
 
 
 async def test_the_extender_sees_only_what_the_own_filters_left() -> None:
@@ -143,10 +143,10 @@ async def test_filter_is_called_first_with_the_nominated_node_alone() -> None:
         there.create(pod("a"))
         await there.quiet()
         extender.answer = accept("n3")
-        extender.asked.clear()
+        extender.requests.clear()
         there.api.operations.change(PODS, "default/a", lambda obj: obj["status"].update(nominatedNodeName="n3"))
         await until(lambda: there.node_of("a"))
-    assert [(verb, body["NodeNames"]) for verb, body in extender.asked] == [("filter", ["n3"])]
+    assert [(verb, body["NodeNames"]) for verb, body in extender.requests] == [("filter", ["n3"])]
 
 
 @pytest.mark.parametrize(

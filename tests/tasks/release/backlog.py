@@ -35,14 +35,14 @@ class Backlog(Scene):
     def reserved(self) -> int:
         return self.index.reserved.room_of("default").get(PODS, 0)
 
-    def ask(self, *names: str, scheduler: str = "") -> None:
+    def request(self, *names: str, scheduler: str = "") -> None:
         for name in names:
             self.index.reserved.note_request(contender(name, scheduler=scheduler), self.clock.now())
 
-    async def ask_for(self, seconds: int, *names: str, scheduler: str = "") -> None:
+    async def request_for(self, seconds: int, *names: str, scheduler: str = "") -> None:
         """The scheduler asks every five seconds, for so long."""
         for _ in range(seconds // 5):
-            self.ask(*names, scheduler=scheduler)
+            self.request(*names, scheduler=scheduler)
             await self.pass_time(5)
 
 

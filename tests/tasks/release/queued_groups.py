@@ -80,9 +80,9 @@ async def disturb(scene: Scene, rng: Random, most: int) -> None:
         case 2 if bound := [
             name for name in scene.released() if scene.api.pods[f"default/{name}"]["spec"].get("nodeName")
         ]:
-            gone = rng.choice(bound)
-            gang = gone[0]
-            scene.delete(gone)
+            deleted = rng.choice(bound)
+            gang = deleted[0]
+            scene.delete(deleted)
             scene.create(gang, rng.randrange(100, 10_000), size=SIZES[gang])
         case 3:
             scene.show_placements()

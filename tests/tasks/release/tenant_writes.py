@@ -57,7 +57,7 @@ class Held(QuotaScene):
         self.api.add(contender_json(name, **{"labels": {**TEAM, "gang": name, "size": "1"}} | fields))
         self.show()
 
-    def ask(self, name: str, *nodes: str) -> FilterResult:
+    def filter(self, name: str, *nodes: str) -> FilterResult:
         """The answer about a pod, which is assumed where it passes."""
         pod = self.index.pods[f"uid-{name}"]
         args = ExtenderArgs(pod, list(nodes or self.rooms))
@@ -67,7 +67,7 @@ class Held(QuotaScene):
         return result
 
     def passing(self, name: str, *nodes: str) -> list[str]:
-        return list(self.ask(name, *nodes).passed)
+        return list(self.filter(name, *nodes).passed)
 
     def bind_to(self, name: str, node: str) -> None:
         self.api.pods.edit(f"default/{name}", "spec", nodeName=node)

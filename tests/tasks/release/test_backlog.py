@@ -18,7 +18,7 @@ async def test_a_group_keeps_its_room_while_its_scheduler_asks_about_other_pods(
     scene.create("x", 1, 2, 3)
     async with scene.leading():
         await scene.pass_time(2)
-        await scene.ask_for(180, "of-others")
+        await scene.request_for(180, "of-others")
         assert scene.reserved == 3
         await scene.pass_time(50)
         assert scene.reserved == 3, "the time counts from the last request"
@@ -32,7 +32,7 @@ async def test_requests_of_another_scheduler_keep_no_room() -> None:
     scene.create("x", 1, 2, scheduler="absent")
     async with scene.leading():
         await scene.pass_time(2)
-        await scene.ask_for(70, "of-others")
+        await scene.request_for(70, "of-others")
         assert scene.reserved == 0
 
 
@@ -43,7 +43,7 @@ async def test_a_group_of_which_a_pod_was_asked_about_keeps_the_room_of_the_othe
     scene.create("x", 1, 2, 3)
     async with scene.leading():
         await scene.pass_time(2)
-        scene.ask("x-1")
+        scene.request("x-1")
         await scene.pass_time(1)
         if is_bound:
             scene.bind("x-1")
@@ -60,7 +60,7 @@ async def test_each_scheduler_of_a_group_is_to_ask_about_its_own_pods() -> None:
     scene.create("x", 3, 4, scheduler="absent")
     async with scene.leading():
         await scene.pass_time(2)
-        scene.ask("x-1")
+        scene.request("x-1")
         await scene.pass_time(70)
         assert sorted(scene.index.reserved.held) == ["uid-x-1", "uid-x-2"]
 

@@ -91,7 +91,7 @@ async def test_a_pod_whose_gate_was_removed_by_hand_goes_to_listed_domains_only_
         scene.gang(name, 1)
         scene.ungate(f"{name}-1")
     assert scene.passing("p-1") == ["a"]
-    found = scene.ask("q-1")
+    found = scene.filter("q-1")
     assert (list(found.passed), found.unresolvable) == (
         [],
         {"a": Reason.RELEASE_QUOTA.text, "b": Reason.RELEASE_QUOTA.text, "other": Reason.RELEASE_DOMAIN.text},
@@ -207,7 +207,7 @@ async def test_a_recorded_pod_that_lost_its_gate_before_it_was_narrowed_is_held_
         assert scene.released() == {}
         scene.ungate("x-1")
         assert scene.used() == 1
-        assert scene.ask("x-1", "b").unresolvable == {"b": Reason.RELEASE_DOMAIN.text}
+        assert scene.filter("x-1", "b").unresolvable == {"b": Reason.RELEASE_DOMAIN.text}
         assert scene.passing("x-1") == ["a"]
 
 

@@ -98,10 +98,10 @@ async def test_a_namespace_shows_an_autoscaler_so_many_groups_at_a_time_and_othe
         await scene.pass_time(2)
         assert len(scene.released("mine")) == 2
         held = [memory.step for key, memory in scene.manager.memory.items() if key.namespace == "noise"]
-        told = {step.message for step in held if step is not None and step.reason == "NamespaceBudget"}
-        assert "release.groupsPerNamespace: 10 groups of the namespace wait for nodes" in told
-        gone = sorted(scene.released("g"))[:4]
-        for name in gone:
+        reported = {step.message for step in held if step is not None and step.reason == "NamespaceBudget"}
+        assert "release.groupsPerNamespace: 10 groups of the namespace wait for nodes" in reported
+        deleted = sorted(scene.released("g"))[:4]
+        for name in deleted:
             del scene.api.pods[f"noise/{name}"]
         scene.show()
         await scene.pass_time(10)

@@ -44,10 +44,10 @@ class NamespaceReads:
 
     answer: Labels | Exception | None = None
     hangs: bool = False
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     async def read(self, name: str) -> Labels | None:
-        self.asked.append(name)
+        self.requests.append(name)
         if self.hangs:
             await asyncio.Event().wait()
         if isinstance(self.answer, Exception):

@@ -105,7 +105,7 @@ async def test_a_namespace_that_is_known_is_not_waited_for() -> None:
     show(known)
     found = NamespacesOfReviews(known, api.read, 10)
     await found.find("shop")
-    assert (found.labels("shop"), api.asked) == (TENANT, [])
+    assert (found.labels("shop"), api.requests) == (TENANT, [])
 
 
 async def test_the_watch_is_waited_for() -> None:
@@ -116,14 +116,14 @@ async def test_the_watch_is_waited_for() -> None:
     show(known, "other")
     show(known)
     await finding
-    assert (found.labels("shop"), api.asked, len(known.changes)) == (TENANT, [], 0)
+    assert (found.labels("shop"), api.requests, len(known.changes)) == (TENANT, [], 0)
 
 
 async def test_what_the_watch_does_not_show_is_read_and_the_watch_has_the_last_word() -> None:
     known, api = Namespaces(), NamespaceReads(TENANT)
     found = NamespacesOfReviews(known, api.read, 0.01)
     await found.find("shop")
-    assert (found.labels("shop"), api.asked) == (TENANT, ["shop"])
+    assert (found.labels("shop"), api.requests) == (TENANT, ["shop"])
     show(known, labels={})
     assert found.labels("shop") == {}
 
@@ -136,7 +136,7 @@ async def test_what_the_watch_does_not_show_is_read_and_the_watch_has_the_last_w
 async def test_what_cannot_be_read_stays_unknown_and_the_review_goes_on(api: NamespaceReads) -> None:
     found = NamespacesOfReviews(Namespaces(), api.read, 0.01)
     await found.find("shop")
-    assert (found.labels("shop"), api.asked) == (None, ["shop"])
+    assert (found.labels("shop"), api.requests) == (None, ["shop"])
 
 
 async def test_a_namespace_of_an_earlier_one_s_name_is_read_again() -> None:
@@ -152,7 +152,7 @@ async def test_a_name_that_no_namespace_has_is_not_asked_for() -> None:
     api = NamespaceReads(TENANT)
     found = NamespacesOfReviews(Namespaces(), api.read, 0.01)
     await found.find("a/b&limit=1")
-    assert api.asked == []
+    assert api.requests == []
 
 
 async def test_reviews_of_one_peer_leave_places_to_those_of_another() -> None:

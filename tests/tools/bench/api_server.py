@@ -156,7 +156,7 @@ class Disturbances:
         self._store = store
         self._pods = pods
         self._churn = 0.0
-        self._come = self._gone = len(cluster.nodes)
+        self._come = self._deleted = len(cluster.nodes)
 
     @property
     def answered(self) -> Mapping[str, Callable[..., int]]:
@@ -200,7 +200,7 @@ class Disturbances:
     def set_churn(self, rate: float) -> int:
         """From now on so many nodes a second come or go. Returns how many did so far."""
         self._churn = rate
-        return self._come + self._gone - 2 * len(self._cluster.nodes)
+        return self._come + self._deleted - 2 * len(self._cluster.nodes)
 
     async def let_happen(self) -> None:
         """Adds and removes nodes at the rate, in turns."""
@@ -215,12 +215,12 @@ class Disturbances:
             due -= int(due)
 
     def _come_or_go(self) -> None:
-        if self._come == self._gone:
+        if self._come == self._deleted:
             self._store.put(kinds.NODES, self._node(self._come))
             self._come += 1
         else:
-            self._store.remove(kinds.NODES, node_name(self._gone))
-            self._gone += 1
+            self._store.remove(kinds.NODES, node_name(self._deleted))
+            self._deleted += 1
 
     def _lost(self) -> Iterator[int]:
         zones = self._cluster.part.zones

@@ -118,7 +118,7 @@ _CHURN_SECONDS: Final = (1.0, 5.0)  # in a small cluster, and in one whose figur
 _SCRAPES: Final = 5
 _ZONES: Final = ("taintZones", "loseZones", "returnZones")
 _PAUSES: Final = ("relabelPods", "restorePods", *_ZONES, "churn", "relist", "scrape", "auditStep")
-_ASKED: Final = 100  # requests beside a disturbance
+_REQUESTED: Final = 100  # requests beside a disturbance
 
 
 def ready_within(load: Load) -> float:
@@ -143,7 +143,7 @@ def _relabel_pods(point: Point, player: RemotePlayer, api_server: Child, service
     """Ten thousand pods get a label, and lose it again."""
     found = Figures()
     for name, restore in (("relabelPods", False), ("restorePods", True)):
-        player.prepare(_ASKED)
+        player.prepare(_REQUESTED)
         seen = player.events()
         service.call("pause")
         count = api_server.call("relabelPods", _RELABELLED, restore)
@@ -155,7 +155,7 @@ def _zones(point: Point, player: RemotePlayer, api_server: Child, service: Child
     """Two of the zones are tainted, then deleted, then there again."""
     found = Figures()
     for call in _ZONES:
-        player.prepare(_ASKED)
+        player.prepare(_REQUESTED)
         seen = player.events("nodes")
         service.call("pause")
         count = api_server.call(call)
@@ -210,12 +210,12 @@ def _has_counted(player: RemotePlayer, kind: str, goal: int) -> bool:
 
 def _beside(point: Point, player: RemotePlayer, name: str, service: Child, is_over: Callable[[], bool]) -> Figures:
     """Sends requests until a disturbance is over, and for a moment after it."""
-    times = player.request(point, _ASKED)
+    times = player.request(point, _REQUESTED)
     deadline = time.monotonic() + _WAIT_SECONDS
     while not is_over():
         if time.monotonic() > deadline:
             raise ChildError(f"{name}: the service has not caught up within {_WAIT_SECONDS:.0f} s")
-        more = player.request(point, _ASKED)
+        more = player.request(point, _REQUESTED)
         times.filter += more.filter
     pause = service.call("pause")
     return renamed(pause, name) | {f"{name}.filter99": times.figures().get("filter.p99", 0.0)}

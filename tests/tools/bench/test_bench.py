@@ -116,9 +116,9 @@ def test_a_request_names_matching_nodes_once_and_windows_move_on() -> None:
     cluster = SyntheticCluster(load(requests={"nodeSelectorShare": 1}))
     nodes = {node.name: node for line in cluster.node_lines() if (node := NODES.decode_event(line).object)}
     requests = RequestMaker(cluster, 40, seed=1)
-    asked = [decode_args(requests.filter_body(cluster.incoming_pod(number))) for number in range(20)]
-    assert len({tuple(args.node_names or []) for args in asked}) > 10
-    for args in asked:
+    requested = [decode_args(requests.filter_body(cluster.incoming_pod(number))) for number in range(20)]
+    assert len({tuple(args.node_names or []) for args in requested}) > 10
+    for args in requested:
         named = [nodes[name] for name in args.node_names or []]
         assert len(set(args.node_names or [])) == len(named) == 40
         assert all(args.pod.signature.node_affinity.matches(node.name, node.labels) for node in named)

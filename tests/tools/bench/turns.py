@@ -56,15 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", dest="earlier", default="", metavar="COMMIT", help="the version to compare with")
     parser.add_argument("--turns", type=int, default=TURNS, help=f"default {TURNS}")
     parser.add_argument("--play", action="store_true", help=argparse.SUPPRESS)  # the process of one version
-    asked = parser.parse_args(argv)
-    if asked.play:
+    chosen = parser.parse_args(argv)
+    if chosen.play:
         play()
         return 0
     try:
         with TemporaryDirectory() as folder, ExitStack() as stack:
-            commit = commit_of(asked.earlier)
+            commit = commit_of(chosen.earlier)
             versions = stack.enter_context(_both(commit, Path(folder)))
-            ratios = {name: ratios_of(*versions, name, asked.turns) for name in asked.workloads}
+            ratios = {name: ratios_of(*versions, name, chosen.turns) for name in chosen.workloads}
     except (NoEarlierVersionError, VersionError) as error:
         print(f"turns: nothing was compared: {error}")
         return 0
@@ -94,7 +94,7 @@ def ratios_of(old: "Version", new: "Version", workload: str, turns: int) -> Rati
     """The ratios of one workload; those above the limit are measured again."""
     path = str(own_file(f"{SCENARIOS}/{workload}.yaml"))
     for version in (old, new):
-        version.ask({"load": path})
+        version.request({"load": path})
     found = _in_turns(old, new, turns)
     return _in_turns(old, new, turns * _AGAIN) if is_slower({workload: found}) else found
 
@@ -103,7 +103,7 @@ def _in_turns(old: "Version", new: "Version", turns: int) -> Ratios:
     measured: dict[str, list[float]] = {}
     for turn in range(turns):
         order = (old, new) if turn % 2 else (new, old)
-        figures = {version: version.ask({}) for version in order}
+        figures = {version: version.request({}) for version in order}
         for name in figures[old].keys() & figures[new].keys():
             measured.setdefault(name, []).append(figures[new][name] / figures[old][name])
     return {name: median(ratios) for name, ratios in sorted(measured.items())}
@@ -122,7 +122,7 @@ class Version:
         if not where.is_relative_to(tree):
             raise VersionError(f"{where} was imported, and not the version in {tree}")
 
-    def ask(self, question: Mapping[str, str]) -> dict[str, float]:
+    def request(self, question: Mapping[str, str]) -> dict[str, float]:
         """The figures of one turn, or none where the question is to load a workload."""
         assert self._process.stdin is not None
         self._process.stdin.write(orjson.dumps(question) + b"\n")

@@ -21,17 +21,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--fill", action="store_true", help="of A1: a pod for each node, and how many no sampled node took"
     )
-    asked = parser.parse_args(arguments)
-    if asked.fill:
-        for percentage in asked.percentages:
-            rejected = Field(BY_NAME["A1"], asked.nodes, asked.seed).fill(percentage)
-            print(f"{percentage} %: {rejected} of {asked.nodes} pods rejected on the whole sample")
+    chosen = parser.parse_args(arguments)
+    if chosen.fill:
+        for percentage in chosen.percentages:
+            rejected = Field(BY_NAME["A1"], chosen.nodes, chosen.seed).fill(percentage)
+            print(f"{percentage} %: {rejected} of {chosen.nodes} pods rejected on the whole sample")
         return 0
     print("| workload | sampling | constraints | node preference | free resources | nominated elsewhere |")
     print("|---|---|---|---|---|---|")
     for workload in WORKLOADS:
-        for percentage in asked.percentages if workload.name.startswith(asked.only) else ():
-            loss = Field(workload, asked.nodes, asked.seed).play(asked.pods, percentage)
+        for percentage in chosen.percentages if workload.name.startswith(chosen.only) else ():
+            loss = Field(workload, chosen.nodes, chosen.seed).play(chosen.pods, percentage)
             sampling = f"{percentage} %" if percentage else "default"
             print(f"| {workload.name} {workload.title} | {sampling} | {loss.line()} |")
     return 0

@@ -119,7 +119,7 @@ class Field:
         ]
 
     def _place(self, number: int, wanted: int, loss: Loss, *, is_judged: bool = True) -> None:
-        made = pod(f"ask-{number}", e2e.ASKING, labels={"app": self._workload.app}, **self._workload.incoming(number))
+        made = pod(f"ask-{number}", e2e.INCOMING, labels={"app": self._workload.app}, **self._workload.incoming(number))
         self._add(made)
         names = [self._names[at] for at in sampled(self._next, wanted, len(self._names), self._rng)]
         self._next += wanted

@@ -53,7 +53,7 @@ def _none(_: int) -> Iterator[JsonObject]:
 
 def _caches(nodes: int) -> Iterator[JsonObject]:
     for number in range(0, nodes, max(nodes // FEW, 1)):
-        yield pod(f"cache-{number}", e2e.ASKING, on=e2e.node_name(number), labels={"app": "cache"})
+        yield pod(f"cache-{number}", e2e.INCOMING, on=e2e.node_name(number), labels={"app": "cache"})
 
 
 def _near_caches(_: int) -> JsonObject:

@@ -9,8 +9,8 @@ from extender.model.policies import Policy
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.pod_fields import Bounds
 from extender.verbs.admit.term_product import AdmissionBudget
-from tests.builders import Json
-from tests.policies import PREFERRED, REQUIRED, expression, node_term
+from tests.builders import PREFERRED, REQUIRED, Json
+from tests.policies import expression, node_term
 
 DEFAULTED: Json = {
     "schedulerName": "default-scheduler",

@@ -154,7 +154,7 @@ def patch_of(response: Json) -> list[Json]:
     return operations
 
 
-def ask(admit: AdmitVerb, obj: Json, operation: str = "CREATE", **request: Any) -> Answer:
+def reviewed(admit: AdmitVerb, obj: Json, operation: str = "CREATE", **request: Any) -> Answer:
     """Asks about an object and applies the patch. Checks that the verb changed nothing of the request itself."""
     sent = review(obj, operation, **request)
     before = copy.deepcopy(sent)

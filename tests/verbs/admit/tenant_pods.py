@@ -10,7 +10,7 @@ from extender.settings.policies import Policies
 from extender.verbs.admit.decision import AdmitVerb
 from tests.builders import Json
 from tests.policies import expression, node_term, policy, preferring, requiring
-from tests.verbs.admit.reviewing import Answer, ask, pod, review, verb
+from tests.verbs.admit.reviewing import Answer, pod, review, reviewed, verb
 
 POOL = {"pool": "tenants"}
 TAINTED = {"key": "pool", "operator": "Exists"}
@@ -56,7 +56,7 @@ def _settings(name: str) -> tuple[ConstraintLimits, Policies]:
 def admit_pod(name: str, *policies: Policy, rejects_excess: bool = True) -> Answer:
     limits, settings = _settings(name)
     admit: AdmitVerb = verb(*policies, limits=limits, settings=settings, rejects_excess=rejects_excess)
-    return ask(admit, pod(PADDED[name][0]))
+    return reviewed(admit, pod(PADDED[name][0]))
 
 
 MANY = Policies(max_per_pod=1000)

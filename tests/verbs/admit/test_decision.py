@@ -22,7 +22,7 @@ from extender.verbs.admit.term_product import OPERATIONS
 from extender.wire.policies.policies_v1 import read_policy
 from tests.builders import Json, matching
 from tests.policies import expression, node_term, policy, policy_json, requiring
-from tests.verbs.admit.reviewing import LABELS, ask, patch_of, pod, review, verb, workload
+from tests.verbs.admit.reviewing import LABELS, patch_of, pod, review, reviewed, verb, workload
 
 EVERYTHING = policy(
     targets="Both",
@@ -61,7 +61,7 @@ def test_a_malformed_review_gets_an_answer_that_names_the_field(body: Any, says:
 
 
 def test_an_unknown_kind_is_admitted_and_says_why() -> None:
-    found = ask(verb(EVERYTHING), pod(), kind={"group": "example.com", "version": "v1", "kind": "Thing"})
+    found = reviewed(verb(EVERYTHING), pod(), kind={"group": "example.com", "version": "v1", "kind": "Thing"})
     assert found.response["allowed"] is True
     assert "example.com/v1/Thing has no pod template" in found.response["auditAnnotations"]["skipped"]
 
@@ -139,7 +139,7 @@ def test_what_an_annotation_cannot_record_is_injected_and_says_so() -> None:
     affinity = requiring(node_term(expression("a", "In", *values)))
     for failure_policy in ("Ignore", "Fail"):
         large = read_policy(policy_json(affinity=affinity, failurePolicy=failure_policy), limits)
-        found = ask(verb(large, limits=limits), pod())
+        found = reviewed(verb(large, limits=limits), pod())
         assert found.obj["spec"]["affinity"] == affinity
         assert INJECTED_ANNOTATION not in found.obj["metadata"].get("annotations", {})
         assert "131072 are allowed" in found.response["auditAnnotations"]["errors"]
@@ -154,7 +154,7 @@ def test_an_object_of_three_megabytes_costs_no_more_than_its_scheduling_fields()
             ]
         }
     )
-    found = ask(verb(EVERYTHING), big)
+    found = reviewed(verb(EVERYTHING), big)
     assert len(orjson.dumps(big)) > 3_000_000
     assert len(orjson.dumps(found.patch)) < 3000
 
@@ -170,14 +170,14 @@ def test_an_object_of_three_megabytes_costs_no_more_than_its_scheduling_fields()
     ids=["tolerations", "terms", "values", "labels"],
 )
 def test_a_pod_above_a_limit_is_left_as_it_is_with_the_number(spec: Callable[[], Json]) -> None:
-    found = ask(verb(EVERYTHING), pod(spec()))
+    found = reviewed(verb(EVERYTHING), pod(spec()))
     assert found.patch == []
     assert "in the pod, limits." in found.warnings[0]
 
 
 def test_policies_together_do_not_push_a_pod_over_a_limit() -> None:
     many = [policy(f"p{number}", tolerations=[{"key": f"k{number}-{n}"} for n in range(4)]) for number in range(3)]
-    found = ask(verb(*many, limits=ConstraintLimits(tolerations=10)), pod({"tolerations": [{"key": "own"}]}))
+    found = reviewed(verb(*many, limits=ConstraintLimits(tolerations=10)), pod({"tolerations": [{"key": "own"}]}))
     assert len(found.obj["spec"]["tolerations"]) == 9
     assert found.warnings == [
         "ClusterPodSchedulingPolicy/p2: tolerations: 13 in the pod, limits.tolerations is 10 (Ignore)"
@@ -240,16 +240,16 @@ def test_one_admission_joins_terms_within_its_budget(monkeypatch: pytest.MonkeyP
 def test_a_pod_that_is_asked_about_again_keeps_the_record_of_the_first_time() -> None:
     """Another webhook may have changed its labels in between, so that one more policy selects it."""
     one, two = policy("one", nodeName="n"), policy("two", podSelector=matching(tier="web"), tolerations=[{"key": "k"}])
-    first = ask(verb(one, two), pod()).obj
+    first = reviewed(verb(one, two), pod()).obj
     first["metadata"]["labels"] = LABELS | {"tier": "web"}
-    second = ask(verb(one, two), first).obj
+    second = reviewed(verb(one, two), first).obj
     (record,) = orjson.loads(second["metadata"]["annotations"][INJECTED_ANNOTATION]).values()
     assert [each["policy"].rpartition("/")[2] for each in record["policies"]] == ["one", "two"]
     assert record["created"] == ["tolerations"]
 
 
 def test_the_annotation_names_policy_and_generation() -> None:
-    found = ask(verb(policy(generation=7, nodeName="n")), pod()).obj
+    found = reviewed(verb(policy(generation=7, nodeName="n")), pod()).obj
     record = orjson.loads(found["metadata"]["annotations"][INJECTED_ANNOTATION])
     assert record == {
         "": {

@@ -9,7 +9,7 @@ import pytest
 from extender.settings.policies import Exemptions, Policies
 from tests.builders import Json, matching
 from tests.policies import expression, node_term, policy, requiring
-from tests.verbs.admit.reviewing import WORKLOADS, ask, pod, review, template_spec, verb, workload
+from tests.verbs.admit.reviewing import WORKLOADS, pod, review, reviewed, template_spec, verb, workload
 
 OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w", "uid": "u", "controller": True}
 STATEFUL_SET = OWNER | {"kind": "StatefulSet"}
@@ -65,7 +65,9 @@ REVIEWS: dict[str, tuple[Json, Json, Json, bool]] = {
 
 @pytest.mark.parametrize(("spec", "obj", "request_fields", "injected"), REVIEWS.values(), ids=REVIEWS)
 def test_a_policy_is_injected(spec: Json, obj: Json, request_fields: Json, *, injected: bool) -> None:
-    found = ask(verb(policy(**spec, nodeName="n"), settings=Policies().exempting("placement")), obj, **request_fields)
+    found = reviewed(
+        verb(policy(**spec, nodeName="n"), settings=Policies().exempting("placement")), obj, **request_fields
+    )
     assert (found.patch != []) is injected
     assert not injected or template_spec(found.obj)["nodeName"] == "n"
 
@@ -76,7 +78,7 @@ def test_a_policy_is_injected(spec: Json, obj: Json, request_fields: Json, *, in
 def test_a_labelled_object_is_exempt_where_the_platform_allows_it(label_in: tuple[str, ...], *, exempt: bool) -> None:
     admit = verb(policy(**BOTH, nodeName="n"), settings=Policies(exemptions=Exemptions(label_in=label_in)))
     for obj in (pod(labels=EXEMPT), workload(labels=EXEMPT)):
-        assert (ask(admit, obj).patch == []) is exempt
+        assert (reviewed(admit, obj).patch == []) is exempt
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
@@ -85,23 +87,23 @@ def test_a_workload_without_a_template_is_admitted(kind: str) -> None:
     bare_specs: list[Json] = [{}, {"template": None}, {"jobTemplate": {}}, {"template": {}}]
     for spec in bare_specs:
         bare = workload(kind) | {"spec": spec}
-        assert ask(verb(policy(**BOTH, nodeName="n")), bare).obj == bare
+        assert reviewed(verb(policy(**BOTH, nodeName="n")), bare).obj == bare
 
 
 def test_a_pod_of_an_injected_template_gets_nothing_more() -> None:
     terms = requiring(*(node_term(expression("zone", "In", zone)) for zone in "ab"))
     admit = verb(policy(**BOTH, affinity=terms, tolerations=[{"key": "k"}]))
-    template = template_spec(ask(admit, workload()).obj)
-    assert ask(admit, pod(template)).patch == []
+    template = template_spec(reviewed(admit, workload()).obj)
+    assert reviewed(admit, pod(template)).patch == []
 
 
 def test_a_custom_resource_has_a_configured_path_also_through_a_list() -> None:
     settings = Policies(templates=JOB_SET)
     admit = verb(policy(**TEMPLATES, nodeSelector={"a": "b"}), settings=settings)
-    first = ask(admit, workload("JobSet")).obj
+    first = reviewed(admit, workload("JobSet")).obj
     assert template_spec(first)["nodeSelector"] == {"a": "b"}
-    assert ask(admit, first, "UPDATE", old=first).patch == []
-    assert ask(verb(settings=settings), first, "UPDATE", old=first).obj == workload("JobSet")
+    assert reviewed(admit, first, "UPDATE", old=first).patch == []
+    assert reviewed(verb(settings=settings), first, "UPDATE", old=first).obj == workload("JobSet")
 
 
 def test_templates_of_one_object_are_limited_and_written_at_once() -> None:
@@ -109,22 +111,22 @@ def test_templates_of_one_object_are_limited_and_written_at_once() -> None:
     jobs = workload("JobSet")["spec"]["replicatedJobs"]
     three, four = (workload("JobSet") | {"spec": {"replicatedJobs": jobs * size}} for size in (3, 4))
     directing = policy(**TEMPLATES, nodeSelector={"a": "b"})
-    found = ask(verb(directing, settings=settings), three).obj["spec"]["replicatedJobs"]
+    found = reviewed(verb(directing, settings=settings), three).obj["spec"]["replicatedJobs"]
     assert [job["template"]["spec"]["template"]["spec"]["nodeSelector"] for job in found] == [{"a": "b"}] * 3
     steps = verb(directing, settings=settings).admit_in_steps(review(three))
     assert len(list(steps)) == 2, "others have their turn between templates"
-    passed = ask(verb(directing, settings=settings), four)
+    passed = reviewed(verb(directing, settings=settings), four)
     assert passed.patch == []
     assert "more than 3 pod templates (policies.maxTemplates)" in passed.warnings[0]
     strict = policy(**TEMPLATES, nodeSelector={"a": "b"}, failurePolicy="Fail")
-    assert "policies.maxTemplates" in ask(verb(strict, settings=settings), four).message
+    assert "policies.maxTemplates" in reviewed(verb(strict, settings=settings), four).message
 
 
 def test_the_pods_of_a_controller_share_one_of_several_schedulers() -> None:
     admit = verb(policy(schedulerNames=["a", "b", "c"]))
 
     def scheduler(name: str, uid: str) -> Any:
-        return ask(admit, pod(name=name, ownerReferences=[OWNER | {"uid": uid}])).obj["spec"]["schedulerName"]
+        return reviewed(admit, pod(name=name, ownerReferences=[OWNER | {"uid": uid}])).obj["spec"]["schedulerName"]
 
     assert len({scheduler(f"p{number}", "same") for number in range(9)}) == 1
     assert {scheduler("p", f"uid-{number}") for number in range(30)} == {"a", "b", "c"}
@@ -132,6 +134,6 @@ def test_the_pods_of_a_controller_share_one_of_several_schedulers() -> None:
 
 def test_a_template_keeps_its_scheduler_when_its_object_has_got_a_uid() -> None:
     admit = verb(policy(**BOTH, schedulerNames=[f"s{number}" for number in range(50)]))
-    first = ask(admit, workload()).obj
+    first = reviewed(admit, workload()).obj
     first["metadata"]["uid"] = "now-known"
-    assert ask(admit, first, "UPDATE", old=first).patch == []
+    assert reviewed(admit, first, "UPDATE", old=first).patch == []

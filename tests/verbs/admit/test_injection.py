@@ -11,8 +11,8 @@ import pytest
 
 from extender.model.policies import INJECTED_ANNOTATION
 from extender.settings.policies import Policies
-from tests.builders import Json, read_pod
-from tests.policies import PREFERRED, REQUIRED, expression, kupid_policy, node_term, policy, requiring
+from tests.builders import PREFERRED, REQUIRED, Json, read_pod
+from tests.policies import expression, kupid_policy, node_term, policy, requiring
 from tests.verbs.admit.directives import (
     DEFAULTED,
     DIRECTIVES,
@@ -23,7 +23,7 @@ from tests.verbs.admit.directives import (
     requiring_affinity,
     terms_of,
 )
-from tests.verbs.admit.reviewing import LABELS, WORKLOADS, ask, pod, template_spec, verb, workload
+from tests.verbs.admit.reviewing import LABELS, WORKLOADS, pod, reviewed, template_spec, verb, workload
 
 ZONE_A, ZONE_B = (node_term(expression("zone", "In", zone)) for zone in "ab")
 POOL = node_term(expression("pool", "Exists"))
@@ -128,11 +128,11 @@ def test_policies_are_injected(own: Json, specs: list[Json], expected: Json, war
     settings = Policies(max_terms=max(spec.get("max_terms", 64) for spec in specs))
     fields = [{key: value for key, value in spec.items() if key != "max_terms"} for spec in specs]
     admit = verb(*(policy(f"p{at}", **spec) for at, spec in enumerate(fields)), settings=settings)
-    found = ask(admit, pod(own))
+    found = reviewed(admit, pod(own))
     assert found.obj["spec"] == pod(expected)["spec"]
     assert len(found.warnings) == len(warnings)
     assert all(part in text for part, text in zip(warnings, found.warnings, strict=True))
-    assert ask(admit, found.obj).patch == []
+    assert reviewed(admit, found.obj).patch == []
 
 
 def record_of(obj: Json) -> Any:
@@ -155,8 +155,8 @@ def test_the_cluster_wide_kind_wins_then_the_higher_priority_then_the_name() -> 
     ]
     for first in range(len(ranked)):
         for order in itertools.permutations(ranked[first:]):
-            assert ask(verb(*order), pod()).obj["spec"]["nodeName"] == ranked[first].directives.node_name
-    found = ask(verb(*ranked), pod()).obj
+            assert reviewed(verb(*order), pod()).obj["spec"]["nodeName"] == ranked[first].directives.node_name
+    found = reviewed(verb(*ranked), pod()).obj
     assert [done["policy"] for done in record_of(found)["policies"]] == ["ClusterPodSchedulingPolicy/zz"]
 
 
@@ -191,11 +191,11 @@ SPREAD: Json = {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     ],
 )
 def test_each_conflict_policy_does_what_it_says(own: Json, directed: Json, field: str) -> None:
-    kept = ask(verb(policy(**directed, conflictPolicy="KeepPod")), pod(own))
+    kept = reviewed(verb(policy(**directed, conflictPolicy="KeepPod")), pod(own))
     assert (kept.obj, len(kept.warnings), field in kept.warnings[0]) == (pod(own), 1, True)
-    overridden = ask(verb(policy(**directed, conflictPolicy="Override")), pod(own)).obj["spec"]
+    overridden = reviewed(verb(policy(**directed, conflictPolicy="Override")), pod(own)).obj["spec"]
     assert {name: overridden[name] for name in directed} == directed
-    rejected = ask(verb(policy(**directed, conflictPolicy="Reject")), pod(own))
+    rejected = reviewed(verb(policy(**directed, conflictPolicy="Reject")), pod(own))
     assert (rejected.response["allowed"], rejected.response["status"]["code"]) == (False, 403)
     assert "ClusterPodSchedulingPolicy/policy" in rejected.message
     assert field in rejected.message
@@ -229,7 +229,7 @@ def test_each_conflict_policy_does_what_it_says(own: Json, directed: Json, field
 def test_an_override_takes_away_all_that_excludes_the_policy_s_nodes_and_no_more(
     own: Json, directed: Json, node: dict[str, str], selector: Json
 ) -> None:
-    found = ask(verb(policy(**directed, conflictPolicy="Override")), pod(own)).obj["spec"]
+    found = reviewed(verb(policy(**directed, conflictPolicy="Override")), pod(own)).obj["spec"]
     assert found["nodeSelector"] == selector
     assert matches(found, **node | {"disk": "ssd"})
     assert not matches(found, zone="b", disk="ssd")
@@ -239,10 +239,10 @@ def test_an_override_takes_away_all_that_excludes_the_policy_s_nodes_and_no_more
 def test_terms_that_match_no_node_are_never_widened(never: list[Json]) -> None:
     """The API allows an empty term, and it matches nothing: neither in the pod nor in the policy is it replaced."""
     own = pod({"affinity": requiring(ZONE_A)})
-    kept = ask(verb(policy(affinity=requiring(*never))), own)
+    kept = reviewed(verb(policy(affinity=requiring(*never))), own)
     assert (kept.obj, "no node can match" in kept.warnings[0]) == (own, True)
-    combined = ask(verb(kupid_policy(affinity=requiring(*never))), own).obj["spec"]
-    replaced = ask(verb(policy(affinity=requiring(ZONE_A))), pod({"affinity": requiring({})})).obj["spec"]
+    combined = reviewed(verb(kupid_policy(affinity=requiring(*never))), own).obj["spec"]
+    replaced = reviewed(verb(policy(affinity=requiring(ZONE_A))), pod({"affinity": requiring({})})).obj["spec"]
     for spec in (combined, replaced):
         assert not matches(spec, zone="a")
         assert not matches(spec, zone="a", a="b")
@@ -251,10 +251,10 @@ def test_terms_that_match_no_node_are_never_widened(never: list[Json]) -> None:
 def test_many_updates_leave_the_terms_of_the_first() -> None:
     terms = [node_term(expression("pool", "In", name)) for name in "abc"]
     admit = verb(policy(targets="Templates", affinity=requiring(*terms)))
-    obj = ask(admit, workload(spec={"affinity": requiring(ZONE_A, ZONE_B)})).obj
+    obj = reviewed(admit, workload(spec={"affinity": requiring(ZONE_A, ZONE_B)})).obj
     assert len(terms_of(template_spec(obj))) == 6
     for _ in range(5):
-        found = ask(admit, obj, "UPDATE", old=obj)
+        found = reviewed(admit, obj, "UPDATE", old=obj)
         assert found.patch == []
         obj = found.obj
 
@@ -262,7 +262,7 @@ def test_many_updates_leave_the_terms_of_the_first() -> None:
 def test_default_tolerations_of_a_template_were_chosen_by_the_user() -> None:
     """The API server fills in none there."""
     admit = verb(policy(targets="Both", tolerations=[FOREVER]))
-    found = template_spec(ask(admit, workload(spec={"tolerations": DEFAULT_TOLERATIONS})).obj)
+    found = template_spec(reviewed(admit, workload(spec={"tolerations": DEFAULT_TOLERATIONS})).obj)
     assert found["tolerations"][:2] == DEFAULT_TOLERATIONS
 
 
@@ -275,25 +275,27 @@ class TestRemovalAndChange:
             fields: Json = {"affinity": requiring(node_term(expression("pool", "In", pool)))}
             return policy(targets="Templates", generation=generation, tolerations=[{"key": pool}], **fields)
 
-        first = ask(verb(version(1, "old")), workload(kind)).obj
-        second = ask(verb(version(2, "new")), first, "UPDATE", old=first).obj
+        first = reviewed(verb(version(1, "old")), workload(kind)).obj
+        second = reviewed(verb(version(2, "new")), first, "UPDATE", old=first).obj
         assert terms_of(template_spec(second)) == [node_term(expression("pool", "In", "new"))]
         assert template_spec(second)["tolerations"] == [{"key": "new"}]
         assert '"generation":2' in second["metadata"]["annotations"][INJECTED_ANNOTATION]
-        assert ask(verb(), second, "UPDATE", old=second).obj == workload(kind)
+        assert reviewed(verb(), second, "UPDATE", old=second).obj == workload(kind)
 
     def test_what_an_override_replaced_comes_back(self) -> None:
         own = workload(spec={"nodeSelector": {"zone": "b"}, "schedulerName": "default-scheduler"})
         override = policy(targets="Both", conflictPolicy="Override", nodeSelector={"zone": "a"}, schedulerName="ours")
-        first = ask(verb(override), own).obj
+        first = reviewed(verb(override), own).obj
         assert template_spec(first)["nodeSelector"] == {"zone": "a"}
-        assert ask(verb(), first, "UPDATE", old=first).obj == own
+        assert reviewed(verb(), first, "UPDATE", old=first).obj == own
 
     def test_the_annotation_stands_on_the_workload_and_not_on_its_template(self) -> None:
         """On the template it would roll the workload out with every generation of a policy."""
-        found = ask(verb(policy(targets="Both", nodeSelector={"a": "b"})), workload()).obj
+        found = reviewed(verb(policy(targets="Both", nodeSelector={"a": "b"})), workload()).obj
         assert found["spec"]["template"]["metadata"] == {"labels": LABELS}
-        second = ask(verb(policy(targets="Both", nodeSelector={"a": "b"}, generation=2)), found, "UPDATE", old=found)
+        second = reviewed(
+            verb(policy(targets="Both", nodeSelector={"a": "b"}, generation=2)), found, "UPDATE", old=found
+        )
         assert {step["path"].split("/")[1] for step in second.patch} == {"metadata"}
 
     @pytest.mark.parametrize(
@@ -301,7 +303,7 @@ class TestRemovalAndChange:
     )  # fmt: skip
     def test_an_annotation_of_another_form_is_replaced_and_not_followed(self, text: str) -> None:
         own = workload(spec={"affinity": requiring(ZONE_A)}, annotations={INJECTED_ANNOTATION: text, "other": "x"})
-        found = ask(verb(policy(targets="Both", nodeSelector={"a": "b"})), own).obj
+        found = reviewed(verb(policy(targets="Both", nodeSelector={"a": "b"})), own).obj
         assert template_spec(found)["affinity"] == requiring(ZONE_A)
         assert template_spec(found)["nodeSelector"] == {"a": "b"}
         assert found["metadata"]["annotations"]["other"] == "x"
@@ -310,7 +312,7 @@ class TestRemovalAndChange:
         """A pod is created once, so its record is never subtracted: it cannot take out another webhook's work."""
         record = orjson.dumps({"": {"policies": [{"policy": "x", "nodeSelector": {"tenant": "a"}}]}}).decode()
         forged = pod({"nodeSelector": {"tenant": "a"}}, annotations={INJECTED_ANNOTATION: record})
-        assert ask(verb(policy(schedulerName="s")), forged).obj["spec"]["nodeSelector"] == {"tenant": "a"}
+        assert reviewed(verb(policy(schedulerName="s")), forged).obj["spec"]["nodeSelector"] == {"tenant": "a"}
 
 
 def test_unknown_fields_at_every_level_survive() -> None:
@@ -341,7 +343,7 @@ def test_unknown_fields_at_every_level_survive() -> None:
     }
     for obj in (pod(spec) | UNKNOWN, workload(spec=spec) | UNKNOWN):
         obj["metadata"] |= UNKNOWN
-        found = ask(verb(policy(targets="Both", **directed)), copy.deepcopy(obj))
+        found = reviewed(verb(policy(targets="Both", **directed)), copy.deepcopy(obj))
         assert {step["op"] for step in found.patch} == {"add"}
         assert lacks(found.obj, obj) == []
         joined = terms_of(template_spec(found.obj))[0]

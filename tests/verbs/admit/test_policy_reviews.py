@@ -9,9 +9,9 @@ import pytest
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.settings.policies import Policies
 from extender.wire.policies.node_terms import NODE_TERMS
-from tests.builders import Json, matching
-from tests.policies import PREFERRED, REQUIRED, expression, node_term, policy, policy_json, requiring
-from tests.verbs.admit.reviewing import Answer, ask, verb
+from tests.builders import PREFERRED, REQUIRED, Json, matching
+from tests.policies import expression, node_term, policy, policy_json, requiring
+from tests.verbs.admit.reviewing import Answer, reviewed, verb
 
 ZONE_A, ZONE_B = (node_term(expression("zone", "In", zone)) for zone in "ab")
 NEAR: Json = {"name": "near", "values": ["a"], "quota": {"pods": 3}}
@@ -35,7 +35,7 @@ def affine(**fields: Any) -> Json:
 
 def review_policy(body: Json, *others: Any, nodes: Any = None) -> Answer:
     """The answer to a policy that is created."""
-    return ask(verb(*others, nodes=nodes), body)
+    return reviewed(verb(*others, nodes=nodes), body)
 
 
 class Nodes:
@@ -62,11 +62,11 @@ def test_a_policy_above_the_number_of_its_namespace_or_of_the_cluster_is_rejecte
     few = Policies(max_of_cluster=1, max_per_namespace=1)
     full = verb(policy("one"), policy("one", "shop"), settings=few)
     for namespace, limit in (("shop", "policies.maxPerNamespace"), ("", "policies.maxOfCluster")):
-        found = ask(full, policy_json("two", namespace), namespace=namespace)
+        found = reviewed(full, policy_json("two", namespace), namespace=namespace)
         assert found.response["status"]["code"] == 403
         assert f"{limit}, which is 1" in found.message
-    assert ask(full, policy_json("two", "bank"), namespace="bank").response["allowed"]
-    assert ask(full, policy_json("one"), "UPDATE", old=policy_json("one"), namespace="").response["allowed"]
+    assert reviewed(full, policy_json("two", "bank"), namespace="bank").response["allowed"]
+    assert reviewed(full, policy_json("one"), "UPDATE", old=policy_json("one"), namespace="").response["allowed"]
 
 
 def test_an_unknown_field_that_would_be_written_into_pods_is_rejected_unless_it_is_stored() -> None:
@@ -79,7 +79,7 @@ def test_an_unknown_field_that_would_be_written_into_pods_is_rejected_unless_it_
         (f"spec.{NODE_TERMS}.nodeSelectorTerms[0].matchExpression", "Forbidden: unknown field"),
         ("spec.tolerations[1].valeu", "Forbidden: unknown field"),
     ]
-    stored = ask(verb(), body, "UPDATE", old=body, namespace="")
+    stored = reviewed(verb(), body, "UPDATE", old=body, namespace="")
     assert (stored.response["allowed"], [text for text in stored.warnings if "not in effect" in text]) == (True, [])
 
 
@@ -187,8 +187,8 @@ def test_only_fields_that_exclude_each_other_contradict(mine: Json, its: Json, f
 
 def test_an_invalid_policy_can_lose_its_finalizer() -> None:
     old = policy_json("old", nodeName="Bad Name")
-    found = ask(verb(), old, "UPDATE", old=old)
+    found = reviewed(verb(), old, "UPDATE", old=old)
     assert found.response["allowed"] is True
     assert found.warnings[0].endswith("the policy is not in effect")
     changed = policy_json("old", nodeName="Other Bad Name")
-    assert ask(verb(), changed, "UPDATE", old=old).response["allowed"] is False
+    assert reviewed(verb(), changed, "UPDATE", old=old).response["allowed"] is False

@@ -15,7 +15,7 @@ from extender.simulator.apiserver.patching import JSON, apply_patch
 from extender.verbs.admit.json_edits import drop, make_patch
 from tests.builders import Json
 from tests.policies import expression, node_term, policy, requiring
-from tests.verbs.admit.reviewing import ask, pod, review, template_spec, verb, workload
+from tests.verbs.admit.reviewing import pod, review, reviewed, template_spec, verb, workload
 
 NAME = "ClusterPodSchedulingPolicy/platform"
 PLATFORM = policy(
@@ -54,8 +54,8 @@ def record_in(obj: Json) -> Json:
 @pytest.mark.parametrize("size", [131_073, 255_000])
 def test_a_record_that_is_larger_than_any_of_ours_is_not_read_and_skips_nothing(size: int) -> None:
     large = {"": {"policies": [entry(name="x" * size)]}}
-    answer = ask(verb(PLATFORM, GATE), pod(**annotated(large)))
-    assert answer.obj == ask(verb(PLATFORM, GATE), pod()).obj
+    answer = reviewed(verb(PLATFORM, GATE), pod(**annotated(large)))
+    assert answer.obj == reviewed(verb(PLATFORM, GATE), pod()).obj
     assert answer.warnings == []
     assert "nodeSelector" in answer.obj["spec"]
     assert answer.obj["spec"]["schedulingGates"]
@@ -80,35 +80,37 @@ FORGED: dict[str, Json] = {
 def test_a_record_of_what_the_policy_does_not_inject_is_dropped_and_rebuilt(forged: Json, make: Any) -> None:
     place = "" if make is pod else "/spec/template"
     own = {"nodeSelector": {"disk": "ssd"}, "schedulerName": "mine", "tolerations": [{"key": "mine"}]}
-    answer = ask(verb(PLATFORM), make(spec=own, **annotated({place: {"policies": [forged]}})))
-    assert answer.obj == ask(verb(PLATFORM), make(spec=own)).obj
+    answer = reviewed(verb(PLATFORM), make(spec=own, **annotated({place: {"policies": [forged]}})))
+    assert answer.obj == reviewed(verb(PLATFORM), make(spec=own)).obj
 
 
 def test_a_record_of_terms_that_no_policy_injects_is_dropped() -> None:
     said = {"policies": [entry()], "terms": {"before": [{}], "after": [[-1, node_term(expression("disk", "Exists"))]]}}
-    assert ask(verb(PLATFORM), pod(**annotated({"": said}))).obj == ask(verb(PLATFORM), pod()).obj
+    assert reviewed(verb(PLATFORM), pod(**annotated({"": said}))).obj == reviewed(verb(PLATFORM), pod()).obj
 
 
 def test_a_record_of_an_earlier_generation_counts_where_it_is_stored_already() -> None:
     """Only this service writes what is stored, and it takes the record of a new object for a forged one."""
     earlier = policy("platform", generation=2, targets="Both", nodeSelector={"disk": "old"})
-    stored = ask(verb(earlier), workload()).obj
-    assert template_spec(ask(verb(PLATFORM), stored, "UPDATE", old=stored).obj)["nodeSelector"] == {"pool": "tenants"}
-    assert template_spec(ask(verb(PLATFORM), stored).obj)["nodeSelector"] == {"disk": "old", "pool": "tenants"}
+    stored = reviewed(verb(earlier), workload()).obj
+    assert template_spec(reviewed(verb(PLATFORM), stored, "UPDATE", old=stored).obj)["nodeSelector"] == {
+        "pool": "tenants"
+    }
+    assert template_spec(reviewed(verb(PLATFORM), stored).obj)["nodeSelector"] == {"disk": "old", "pool": "tenants"}
 
 
 def test_a_true_record_is_kept_when_the_webhook_is_called_again() -> None:
-    once = ask(verb(PLATFORM, GATE), pod()).obj
+    once = reviewed(verb(PLATFORM, GATE), pod()).obj
     assert {each["policy"] for each in record_in(once)[""]["policies"]} == {NAME, "ClusterPodSchedulingPolicy/gate"}
-    assert ask(verb(PLATFORM, GATE), once).patch == []
+    assert reviewed(verb(PLATFORM, GATE), once).patch == []
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"": 1}', '{"": {"policies": [{}]}}', '{"elsewhere": {"policies": []}}', "[" * 5000]
 )
 def test_what_is_no_record_is_taken_out(text: str) -> None:
-    assert "annotations" not in ask(verb(), pod(**annotated(text))).obj["metadata"]
-    assert ask(verb(PLATFORM), pod(**annotated(text))).obj == ask(verb(PLATFORM), pod()).obj
+    assert "annotations" not in reviewed(verb(), pod(**annotated(text))).obj["metadata"]
+    assert reviewed(verb(PLATFORM), pod(**annotated(text))).obj == reviewed(verb(PLATFORM), pod()).obj
 
 
 VALUES = st.sampled_from(["", "a", "tenants", "mine"])
@@ -155,7 +157,7 @@ def test_whatever_a_record_says_the_platform_s_directives_stand(record: Json, is
         response = found.review["response"]
         assert response["allowed"] is True
         assert "errors" not in response.get("auditAnnotations", {})
-        answer = ask(verb(PLATFORM), obj, "CREATE" if made is pod else "UPDATE", old=obj if is_stored else None)
+        answer = reviewed(verb(PLATFORM), obj, "CREATE" if made is pod else "UPDATE", old=obj if is_stored else None)
         spec = template_spec(answer.obj)
         assert spec["nodeSelector"]["pool"] == "tenants"
         assert {"key": "pool"} in spec["tolerations"]

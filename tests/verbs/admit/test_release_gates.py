@@ -14,7 +14,7 @@ from extender.settings.limits import ConstraintLimits
 from extender.settings.policies import Exemptions, Policies
 from tests.builders import Json
 from tests.policies import policy, policy_json
-from tests.verbs.admit.reviewing import ask, pod, template_spec, verb, workload
+from tests.verbs.admit.reviewing import pod, reviewed, template_spec, verb, workload
 
 ZONE = "topology.kubernetes.io/zone"
 GATE = {"name": RELEASE_GATE}
@@ -32,7 +32,7 @@ def gates(obj: Json) -> Any:
 
 
 def test_a_new_pod_gets_the_gate_and_a_record_of_it() -> None:
-    answer = ask(verb(releasing(generation=3)), pod())
+    answer = reviewed(verb(releasing(generation=3)), pod())
     assert gates(answer.obj) == [GATE]
     (record,) = orjson.loads(answer.obj["metadata"]["annotations"][INJECTED_ANNOTATION])[""]["policies"]
     assert record == {
@@ -92,22 +92,22 @@ def test_which_pods_are_gated(
     spec: Json, obj: Json, request_fields: Json, exemptions: Exemptions, expected: list[Json]
 ) -> None:
     admit = verb(releasing(**spec), settings=Policies(exemptions=exemptions))
-    answer = ask(admit, obj, **request_fields)
+    answer = reviewed(admit, obj, **request_fields)
     before = template_spec(obj)
     assert template_spec(answer.obj) == before | ({"schedulingGates": expected} if expected else {})
     assert (answer.patch == [], answer.warnings) == (expected == before.get("schedulingGates", []), [])
-    assert ask(admit, answer.obj, **request_fields).patch == []
+    assert reviewed(admit, answer.obj, **request_fields).patch == []
 
 
 def test_no_pod_gets_a_gate_that_nothing_would_remove_or_in_an_exempt_namespace() -> None:
     """With `release.enabled: false` no replica releases groups."""
-    assert ask(verb(releasing(), releases=False), pod()).patch == []
-    assert ask(verb(releasing(), settings=Policies(exempt_namespaces=("shop",))), pod()).patch == []
+    assert reviewed(verb(releasing(), releases=False), pod()).patch == []
+    assert reviewed(verb(releasing(), settings=Policies(exempt_namespaces=("shop",))), pod()).patch == []
 
 
 def test_a_policy_of_two_moments_has_one_record_with_both() -> None:
     both = releasing(when=["Admission", "Release"], nodeSelector={"pool": "a"}, schedulingGates=[OTHER])
-    answer = ask(verb(both), pod())
+    answer = reviewed(verb(both), pod())
     assert (answer.obj["spec"]["nodeSelector"], gates(answer.obj)) == ({"pool": "a"}, [OTHER, GATE])
     (record,) = orjson.loads(answer.obj["metadata"]["annotations"][INJECTED_ANNOTATION])[""]["policies"]
     assert (record["nodeSelector"], record["lists"]) == ({"pool": "a"}, {"schedulingGates": [OTHER, GATE]})
@@ -116,10 +116,10 @@ def test_a_policy_of_two_moments_has_one_record_with_both() -> None:
 def test_the_first_policy_that_enforces_releases_a_pod() -> None:
     own = {name: {"topology": [ZONE], "gate": f"placement.extender.dev/{name}"} for name in ("first", "third")}
     first = releasing("first", priority=2, mode="Audit", release=own["first"])
-    answer = ask(verb(releasing("third", release=own["third"]), releasing("second", priority=1), first), pod())
+    answer = reviewed(verb(releasing("third", release=own["third"]), releasing("second", priority=1), first), pod())
     assert gates(answer.obj) == [GATE]
     assert "ClusterPodSchedulingPolicy/first@1: schedulingGates" in answer.response["auditAnnotations"]["audited"]
-    alone = ask(verb(first), pod())
+    alone = reviewed(verb(first), pod())
     audited = "ClusterPodSchedulingPolicy/first@1: schedulingGates"
     assert (alone.patch, alone.response["auditAnnotations"]["audited"]) == ([], audited)
 
@@ -127,7 +127,7 @@ def test_the_first_policy_that_enforces_releases_a_pod() -> None:
 def test_a_pod_above_a_limit_is_not_held_back() -> None:
     """The filter would reject it, and its group would never be complete."""
     heavy = pod({"tolerations": [{"key": f"k{number}"} for number in range(9)]})
-    answer = ask(verb(releasing(), limits=ConstraintLimits(tolerations=8)), heavy)
+    answer = reviewed(verb(releasing(), limits=ConstraintLimits(tolerations=8)), heavy)
     assert answer.patch == []
     assert "limits.tolerations is 8" in answer.warnings[0]
 
@@ -135,7 +135,7 @@ def test_a_pod_above_a_limit_is_not_held_back() -> None:
 def test_an_invalid_policy_that_must_not_be_missed_refuses_the_pod() -> None:
     key = PolicyKey("placement.extender.dev", "shop", "rings")
     broken = InvalidPolicy(key, ("spec.release: Required value",), FailurePolicy.FAIL)
-    assert "spec.release: Required value" in ask(verb(invalid=[broken]), pod()).message
+    assert "spec.release: Required value" in reviewed(verb(invalid=[broken]), pod()).message
 
 
 class Zones:
@@ -148,7 +148,7 @@ class Zones:
 
 def test_a_level_that_no_node_has_draws_a_warning() -> None:
     written = policy_json(when=["Release"], release={"topology": [ZONE, "rack"], "colour": "red"})
-    assert ask(verb(nodes=Zones()), written).warnings == [
+    assert reviewed(verb(nodes=Zones()), written).warnings == [
         "spec.release.colour: unknown field, it has no effect",
         "spec.release.topology[1]: no node has the label rack now",
     ]
@@ -158,8 +158,8 @@ def test_two_policies_that_would_release_the_same_pods_differently_draw_a_warnin
     other = releasing("other", release={"topology": ["rack"]})
     same = policy_json(when=["Release"], release={"topology": ["rack"]})
     different = policy_json(when=["Release"], release={"topology": ["rack"], "size": {"count": 2}})
-    assert ask(verb(other), same).warnings == []
-    (warning,) = ask(verb(other), different).warnings
+    assert reviewed(verb(other), same).warnings == []
+    (warning,) = reviewed(verb(other), different).warnings
     assert warning.startswith("spec.release: contradicts ClusterPodSchedulingPolicy/other")
 
 
@@ -169,7 +169,7 @@ def test_a_policy_that_sets_a_node_name_and_one_that_releases_contradict_each_ot
 ) -> None:
     """The later one gives way, and the warning says so."""
     pinning = policy("pinned", priority=2 if is_pinned_first else 0, nodeName="n1")
-    answer = ask(verb(pinning, releasing(priority=1)), pod())
+    answer = reviewed(verb(pinning, releasing(priority=1)), pod())
     spec = answer.obj["spec"]
     assert spec.get("nodeName") == ("n1" if is_pinned_first else None)
     assert gates(answer.obj) == ([] if is_pinned_first else [GATE])
@@ -179,5 +179,5 @@ def test_a_policy_that_sets_a_node_name_and_one_that_releases_contradict_each_ot
 
 
 def test_a_policy_that_rejects_conflicts_refuses_a_pod_that_an_earlier_one_puts_on_a_node() -> None:
-    answer = ask(verb(policy("pinned", priority=2, nodeName="n1"), releasing(conflictPolicy="Reject")), pod())
+    answer = reviewed(verb(policy("pinned", priority=2, nodeName="n1"), releasing(conflictPolicy="Reject")), pod())
     assert "scheduling gates" in answer.message

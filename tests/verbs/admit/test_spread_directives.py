@@ -21,7 +21,7 @@ from extender.verbs.admit.decision import AdmitVerb
 from extender.verbs.effective_pod import PolicyCounts, effective_pod
 from tests.builders import Json, index_of, read_pod, settings
 from tests.policies import policy
-from tests.verbs.admit.reviewing import KnownNamespaces, ask, pod, verb, workload
+from tests.verbs.admit.reviewing import KnownNamespaces, pod, reviewed, verb, workload
 
 HASH = "pod-template-hash"
 ENABLED = settings(policies={"enabled": True})
@@ -55,7 +55,7 @@ def held(body: Json, *policies: Policy) -> Pod:
     [("ReplicaSet", HASH), ("StatefulSet", "controller-revision-hash"), ("DaemonSet", "controller-revision-hash")],
 )
 def test_a_constraint_gets_the_label_key_that_the_controller_writes(owner: str, key: str) -> None:
-    found = ask(verb(policy(**COMPLETING)), replica(constraint(), constraint(when="ScheduleAnyway"), owner=owner))
+    found = reviewed(verb(policy(**COMPLETING)), replica(constraint(), constraint(when="ScheduleAnyway"), owner=owner))
     assert keys_of(found.obj) == [[key], [key]]
     record = orjson.loads(found.obj["metadata"]["annotations"][INJECTED_ANNOTATION])[""]
     assert record["policies"][0]["spread"] == {ZONE: {"matchLabelKeys": [key]}}
@@ -81,11 +81,11 @@ def test_a_constraint_gets_the_label_key_that_the_controller_writes(owner: str, 
     ],
 )
 def test_a_constraint_stays_as_it_is(body: Json) -> None:
-    assert ask(verb(policy(targets="Both", **COMPLETING)), body).patch == []
+    assert reviewed(verb(policy(targets="Both", **COMPLETING)), body).patch == []
 
 
 def test_keys_that_it_has_are_kept_in_front() -> None:
-    found = ask(verb(policy(**COMPLETING)), replica(constraint(matchLabelKeys=["tier"])))
+    found = reviewed(verb(policy(**COMPLETING)), replica(constraint(matchLabelKeys=["tier"])))
     assert keys_of(found.obj) == [["tier", HASH]]
 
 
@@ -98,15 +98,15 @@ def test_a_constraint_of_a_policy_is_completed_too_and_the_next_review_changes_n
         policy(names[0], **COMPLETING),
         policy(names[1], topologySpreadConstraints=[constraint()], conflictPolicy=conflict),
     )
-    first = ask(verb(*policies), replica())
+    first = reviewed(verb(*policies), replica())
     assert keys_of(first.obj) == [[HASH]]
-    again = ask(verb(*policies), first.obj)
+    again = reviewed(verb(*policies), first.obj)
     assert (again.response["allowed"], again.patch, again.warnings) == (True, [], [])
     assert held(first.obj, *policies).signature.enforced is None, "the pod lacks nothing, and contradicts nothing"
 
 
 def test_mode_audit_only_tells_what_would_be_completed() -> None:
-    found = ask(verb(policy(mode="Audit", **COMPLETING)), replica(constraint()))
+    found = reviewed(verb(policy(mode="Audit", **COMPLETING)), replica(constraint()))
     assert found.patch == []
     assert "spread" in found.response["auditAnnotations"]["audited"]
 
@@ -114,22 +114,22 @@ def test_mode_audit_only_tells_what_would_be_completed() -> None:
 def test_a_limit_leaves_the_constraint_as_it_is_or_refuses_the_pod_by_the_failure_policy() -> None:
     full = replica(constraint(), constraint(HOSTNAME))
     few = ConstraintLimits(label_requirements=2)
-    found = ask(verb(policy(**COMPLETING), limits=few), full)
+    found = reviewed(verb(policy(**COMPLETING), limits=few), full)
     assert (keys_of(found.obj), "limits.labelRequirements" in found.warnings[0]) == ([None, None], True)
-    assert ask(verb(policy(failurePolicy="Fail", **COMPLETING), limits=few), full).response["allowed"] is False
+    assert reviewed(verb(policy(failurePolicy="Fail", **COMPLETING), limits=few), full).response["allowed"] is False
 
 
 def test_a_forged_record_of_a_completion_is_not_believed() -> None:
     forged = replica(constraint())
     record = {"": {"policies": [{"policy": "ClusterPodSchedulingPolicy/p", "spread": {HOSTNAME: {"minDomains": 3}}}]}}
     forged["metadata"]["annotations"] = {INJECTED_ANNOTATION: orjson.dumps(record).decode()}
-    found = ask(verb(policy("p", generation=0, **COMPLETING)), forged)
+    found = reviewed(verb(policy("p", generation=0, **COMPLETING)), forged)
     assert HOSTNAME not in found.obj["metadata"]["annotations"][INJECTED_ANNOTATION]
 
 
 def test_filter_counts_only_the_revision_for_a_pod_that_admission_missed() -> None:
     escaped = replica(constraint(), constraint(when="ScheduleAnyway"))
-    injected = ask(verb(policy(**COMPLETING)), copy.deepcopy(escaped)).obj
+    injected = reviewed(verb(policy(**COMPLETING)), copy.deepcopy(escaped)).obj
     missed = held(escaped, policy(**COMPLETING))
     assert missed.signature.spread == read_pod(injected).signature.spread
     assert missed.signature.enforced is not None
@@ -164,16 +164,16 @@ def test_admission_writes_the_number_of_declared_domains_into_hard_constraints_w
     table = PolicyTable(Policies())
     table.replace([policy(**DECLARING)])
     admit = AdmitVerb(table, KnownNamespaces({"shop": {}}), Settings(policies=Policies()), domains=declaring(3))
-    assert minima(ask(admit, body).obj) == [3, None, None]
+    assert minima(reviewed(admit, body).obj) == [3, None, None]
     alone = AdmitVerb(table, KnownNamespaces({"shop": {}}), Settings(policies=Policies()), domains=declaring(1))
-    assert ask(alone, body).patch == [], "minDomains 1 is what a constraint without the field has"
+    assert reviewed(alone, body).patch == [], "minDomains 1 is what a constraint without the field has"
     own = replica(constraint(minDomains=2))
-    assert ask(admit, own).patch == []
-    assert minima(ask(verb(policy(spread=[{"topologyKey": ZONE, "minDomains": 4}])), body).obj) == [4, None, None]
+    assert reviewed(admit, own).patch == []
+    assert minima(reviewed(verb(policy(spread=[{"topologyKey": ZONE, "minDomains": 4}])), body).obj) == [4, None, None]
 
 
 def test_a_number_that_admission_wrote_does_not_count_as_the_pods_own_at_scheduling() -> None:
-    injected = ask(verb(policy(spread=[{"topologyKey": ZONE, "minDomains": 4}])), replica(constraint())).obj
+    injected = reviewed(verb(policy(spread=[{"topologyKey": ZONE, "minDomains": 4}])), replica(constraint())).obj
     (now,) = held(injected, policy(spread=[{"topologyKey": ZONE, "minDomains": 2}])).signature.spread.hard
     assert now.min_domains == 2
     (own,) = held(replica(constraint(minDomains=4)), policy(**DECLARING)).signature.spread.hard

@@ -15,9 +15,9 @@ from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.pod_fields import Bounds, Changes
 from extender.verbs.admit.term_product import DIRECTIVES, AdmissionBudget
 from extender.wire.policies.node_terms import TOLERATIONS, list_item
-from tests.builders import Json
-from tests.policies import REQUIRED, expression, node_term, policy, preferring, requiring
-from tests.verbs.admit.reviewing import ask, pod, review, template_spec, verb, workload
+from tests.builders import REQUIRED, Json
+from tests.policies import expression, node_term, policy, preferring, requiring
+from tests.verbs.admit.reviewing import pod, review, reviewed, template_spec, verb, workload
 from tests.verbs.admit.tenant_pods import (
     MANY,
     PADDED,
@@ -69,7 +69,7 @@ def test_policies_of_a_namespace_take_nothing_from_those_of_the_cluster(
         priorityClassName="low",
     )
     gate = policy("gate", when=["Release"], release={"topology": ["zone"]})
-    spec = ask(verb(first, gate, *hostile()), pod()).obj["spec"]
+    spec = reviewed(verb(first, gate, *hostile()), pod()).obj["spec"]
     assert (spec["nodeSelector"]["pool"], spec["schedulerName"], spec["priorityClassName"]) == (
         "tenants",
         "ours",
@@ -119,26 +119,28 @@ def test_in_augment_mode_a_pod_above_a_limit_gets_what_selects_nodes_and_its_gat
     first = platform(nodeSelector=POOL, tolerations=[TAINTED], affinity=REQUIRES, schedulerName="ours")
     gate = policy("gate", when=["Release"], release={"topology": ["zone"]})
     admit = verb(first, gate, rejects_excess=False)
-    found = ask(admit, pod(spec))
+    found = reviewed(admit, pod(spec))
     placed = found.obj["spec"]
     assert (placed["nodeSelector"]["pool"], placed["schedulerName"]) == ("tenants", "ours")
     assert TAINTED in placed["tolerations"]
     assert placed["affinity"]["nodeAffinity"][REQUIRED] == REQUIRES["nodeAffinity"][REQUIRED]
     assert placed["schedulingGates"]
-    assert ask(admit, found.obj).patch == [], "reviewed again, nothing is added twice"
+    assert reviewed(admit, found.obj).patch == [], "reviewed again, nothing is added twice"
 
 
 def test_a_pod_above_a_limit_is_refused_where_a_policy_that_must_not_be_missed_cannot_be_applied() -> None:
     spread = [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1}]
     for rejects in (True, False):
-        found = ask(verb(platform(topologySpreadConstraints=spread), rejects_excess=rejects), pod(ABOVE["tolerations"]))
+        found = reviewed(
+            verb(platform(topologySpreadConstraints=spread), rejects_excess=rejects), pod(ABOVE["tolerations"])
+        )
         assert found.response["allowed"] is False
         assert "limits.tolerations is 100" in found.message
 
 
 def test_a_template_is_held_as_a_pod_is() -> None:
     hostile = tenants(1, targets="Both", nodeSelector={"pool": "mine"}, conflictPolicy="Override")
-    found = ask(verb(platform(targets="Both", nodeSelector=POOL), *hostile), workload())
+    found = reviewed(verb(platform(targets="Both", nodeSelector=POOL), *hostile), workload())
     assert template_spec(found.obj)["nodeSelector"] == POOL
 
 
@@ -149,7 +151,7 @@ def test_a_template_is_held_as_a_pod_is() -> None:
 def test_an_unknown_namespace_is_not_one_without_labels(failure_policy: str, how: Json, *, allowed: bool) -> None:
     chosen = platform(failurePolicy=failure_policy, namespaceSelector=how, nodeSelector=POOL)
     admit = verb(chosen, namespaces={})
-    answer = ask(admit, pod())
+    answer = reviewed(admit, pod())
     assert (answer.response["allowed"], answer.patch) == (allowed, [])
     assert "namespace shop is not known yet" in (answer.warnings[0] if allowed else answer.message)
     assert admit.namespace_of(review(pod())) == "shop"
@@ -158,9 +160,11 @@ def test_an_unknown_namespace_is_not_one_without_labels(failure_policy: str, how
 
 def test_what_the_name_of_an_unknown_namespace_tells_is_decided() -> None:
     named = {"kubernetes.io/metadata.name": "shop"}
-    assert ask(verb(platform(namespaceSelector={"matchLabels": named}, nodeSelector=POOL), namespaces={}), pod()).patch
+    assert reviewed(
+        verb(platform(namespaceSelector={"matchLabels": named}, nodeSelector=POOL), namespaces={}), pod()
+    ).patch
     other = {"matchLabels": {"kubernetes.io/metadata.name": "bank", "tenant": "yes"}}
-    elsewhere = ask(verb(platform(namespaceSelector=other, nodeSelector=POOL), namespaces={}), pod())
+    elsewhere = reviewed(verb(platform(namespaceSelector=other, nodeSelector=POOL), namespaces={}), pod())
     assert (elsewhere.response["allowed"], elsewhere.warnings) == (True, [])
 
 
@@ -171,7 +175,7 @@ TOO_MUCH = "the policies before it use up the directives that one admission appl
 
 def test_policies_beyond_the_budget_are_conflicts_and_the_first_ones_are_applied() -> None:
     many = [heavy(number) for number in range(DIRECTIVES // 91 + 2)]
-    answer = ask(verb(*many, settings=MANY), pod())
+    answer = reviewed(verb(*many, settings=MANY), pod())
     assert len(template_spec(answer.obj)["tolerations"]) == 90
     conflicts = [each for done in changes(many) for each in done]
     assert conflicts[0] != TOO_MUCH
@@ -184,9 +188,9 @@ def test_applying_the_same_policies_again_stops_at_the_same_one_and_changes_noth
     many = [heavy(number, 60, conflictPolicy=conflict_policy, schedulerName="s") for number in range(400)]
     last = policy("last", priority=-1000, priorityClassName="high")
     admit = verb(*many, last, settings=MANY)
-    once = ask(admit, pod())
+    once = reviewed(admit, pod())
     assert "priorityClassName" not in template_spec(once.obj)
-    assert ask(admit, once.obj).patch == []
+    assert reviewed(admit, once.obj).patch == []
 
 
 def test_a_policy_that_is_applied_again_costs_nothing_more() -> None:
@@ -222,7 +226,7 @@ def test_of_more_policies_than_a_pod_may_have_one_fails_for_all_and_a_strict_one
     few = Policies(max_per_pod=2)
     wanted = [policy(f"p{number}", priority=-number, nodeSelector={f"k{number}": "v"}) for number in range(4)]
     last = policy("last", priority=-9, schedulerName="s", failurePolicy="Fail" if strict else "Ignore")
-    answer = ask(verb(*wanted, last, settings=few), pod())
+    answer = reviewed(verb(*wanted, last, settings=few), pod())
     text = "5 policies are for the pod, policies.maxPerPod is 2"
     if strict:
         assert answer.response["allowed"] is False
@@ -247,7 +251,7 @@ def test_a_policy_that_overrides_is_applied_once(monkeypatch: pytest.MonkeyPatch
         for number in range(9)
     ]
     keeping = policy("keeping", priority=5, nodeSelector={"pool": "a"}, priorityClassName="low")
-    answer = ask(verb(*overriding, keeping), pod({"schedulerName": "mine", "priorityClassName": "high"}))
+    answer = reviewed(verb(*overriding, keeping), pod({"schedulerName": "mine", "priorityClassName": "high"}))
     assert template_spec(answer.obj)["schedulerName"] == "s0"
     assert applied == {"keeping": 2} | dict.fromkeys((f"p{number}" for number in range(9)), 1)
 
