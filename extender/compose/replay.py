@@ -213,6 +213,9 @@ class Replay:
             case "prioritize":
                 return RecordedAnswer(scores=dict(prioritize_watched(args_of(question, pod), view, settings)))
             case "preempt":
+                # The scheduler may offer a victim that was deleted before the recording began.
+                for uid in question.deleted:
+                    self._index.deleted.add(uid)
                 args = PreemptionArgs(pod, list(question.candidates))
                 advised = decide_preemption(args, view, settings, question.seed)
                 return preemption_answer(advised.candidates, advised.plan)

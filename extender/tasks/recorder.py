@@ -15,7 +15,7 @@ import gzip
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -112,6 +112,7 @@ class _Asked(Struct, frozen=True, gc=False):
     decided: FilterDecision | PreemptionDecision | Mapping[str, int]
     seed: int = 0
     avoid: str = ""
+    deleted: Sequence[str] = ()
 
     def question(self, *, redacted: bool) -> Question:
         """The record. O(nodes of the answer)."""
@@ -119,7 +120,7 @@ class _Asked(Struct, frozen=True, gc=False):
         if isinstance(args, PreemptionArgs):
             assert isinstance(decided, PreemptionDecision)  # noqa: S101 (for the type checker)
             answer = preemption_answer(decided.candidates, decided.plan)
-            return Question("preempt", pod, answer, candidates=args.candidates, seed=self.seed)
+            return Question("preempt", pod, answer, candidates=args.candidates, deleted=self.deleted, seed=self.seed)
         names, nodes = args.node_names or (), args.nodes
         if isinstance(decided, FilterDecision):
             answer = filter_answer(decided.result, decided.plan, redacted=redacted)
@@ -194,10 +195,12 @@ class Recorder:
             self._ask(_Asked(_count(args), args.pod.uid if is_shown else args.pod, args, scores))
 
     def record_preempt(self, args: PreemptionArgs, seed: int, decision: PreemptionDecision) -> None:
-        """Records a decision about candidates. O(candidates)."""
+        """Records a decision about candidates. O(victims of the candidates)."""
         if self._is_sampled():
             names = sum(1 + len(candidate.victims) for candidate in args.candidates)
-            self._ask(_Asked(names, self._shown(args.pod), args, decision, seed))
+            victims = (victim.uid for candidate in args.candidates for victim in candidate.victims)
+            deleted = [uid for uid in victims if uid in self._index.deleted]
+            self._ask(_Asked(names, self._shown(args.pod), args, decision, seed, deleted=deleted))
 
     def _is_sampled(self) -> bool:
         self._share += self._settings.recorder.sampling

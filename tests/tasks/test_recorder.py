@@ -14,7 +14,9 @@ import pytest
 from extender.model.units import ByteSize
 from extender.settings.jobs import RecorderSettings
 from extender.tasks import recorder as recorder_module
-from tests.builders import extender_args, node, pod, pod_json, settings, term
+from extender.verbs.preempt import decide_preemption
+from tests.builders import extender_args, node, pod, pod_json, preempting, settings, term
+from tests.contenders import contender, contender_json, stage
 from tests.fakes import PATIENCE, until
 from tests.tasks.recorded_requests import Recorded, chosen, replayed
 
@@ -59,6 +61,37 @@ async def test_a_full_queue_drops_and_the_recording_goes_on_with_the_state(
         recorded.request(1)
     replay = replayed(path)
     assert (replay.asked, len(replay.versions)) == (2, 2)
+
+
+async def test_a_victim_that_was_deleted_before_the_state_was_written_is_deleted_in_the_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler offers pods for a moment after their deletion. The index knows them by hashes, which no state has."""
+    monkeypatch.setattr(recorder_module, "MOST_WAITING", 10)
+    path, used = tmp_path / "file", settings(preemption={"mode": "execute"})
+    recorded = Recorded(msgspec.structs.replace(chosen(path), preemption=used.preemption))
+    index = recorded.index
+    full = [(stage(f"n{number}"), contender(f"v{number}", on=f"n{number}", cpu=4000)) for number in (1, 2)]
+    for machine, victim in full:
+        index.upsert(machine)
+        index.upsert(victim)
+    index.upsert(contender("waits", cpu=2000, priority=9))
+    deleted = contender("deleted", on="n1", cpu=100)
+    index.upsert(deleted)
+    index.delete(deleted)
+    for number in range(20):
+        index.upsert(pod(f"existing-{number}"))
+    args = preempting(
+        contender_json("waits", cpu=2000, priority=9), {"n1": ["uid-v1", "uid-deleted"], "n2": ["uid-v2"]}
+    )
+    async with recorded.running():
+        await until(lambda: path.exists() and b"existing-19" in path.read_bytes())
+        for seed in (0, 1):
+            decision = decide_preemption(args, index.view, used, seed)
+            assert decision.plan is not None
+            assert decision.plan.node == f"n{seed + 1}"
+            recorded.recorder.record_preempt(args, seed, decision)
+    assert replayed(path).asked == 2
 
 
 async def test_objects_that_are_listed_before_the_first_question_are_not_counted_as_dropped(

@@ -138,7 +138,8 @@ class Question(Struct, frozen=True):
     """A question and its answer. ``pod`` is the UID if the pod equals the pod in the index.
 
     ``nodes`` is set if the request contained its own nodes, else ``names``. Preempt has ``candidates`` instead.
-    ``seed`` and ``avoid``: as in `FilterVerb.decide`.
+    ``seed`` and ``avoid``: as in `FilterVerb.decide`. ``deleted``: UIDs of victims of the candidates that were deleted
+    before. The index knows deleted pods by hashes alone, so the state at the begin of a part cannot have them.
     """
 
     verb: Verb
@@ -147,6 +148,7 @@ class Question(Struct, frozen=True):
     names: Sequence[str] = ()
     nodes: Sequence[Node] | None = None
     candidates: Sequence[Candidate] = ()
+    deleted: Sequence[str] = ()
     seed: int = 0
     avoid: str = ""
 
@@ -245,6 +247,7 @@ class _QuestionLine(Struct, tag="question", omit_defaults=True):
     passed: Sequence[int] = ()  # runs of the passed names
     nodes: Sequence[Node] | None = None
     candidates: Sequence[Candidate] = ()
+    deleted: Sequence[str] = ()
     seed: int = 0
     avoid: str = ""
 
