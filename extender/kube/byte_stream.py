@@ -18,7 +18,7 @@ import termios
 from array import array
 from collections import Counter
 from collections.abc import Container, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any, Final, Protocol
 
@@ -147,7 +147,9 @@ class ByteStream:
         4 % of the processor time.
         """
         if self._socket is not None:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)
+            # The transport closes the socket when the connection ends. The next read says that it has ended.
+            with suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BYTES)
             self._socket = None
 
     async def read(self, patience: float) -> bytes | None:

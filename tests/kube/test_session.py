@@ -106,6 +106,18 @@ async def test_a_stream_tells_silence_from_its_end(api: ScriptedApi, session: Se
         assert await stream.read(5.0) == b""
 
 
+async def test_a_stream_whose_connection_has_ended_says_so_at_its_next_read(api: ScriptedApi, session: Session) -> None:
+    """The transport has closed the socket by then, and the operating system refuses to change it."""
+    api.script("/api/v1/x", watch(b"one\n", then=CUT))
+    async with session.reads.stream("/api/v1/x", {}) as stream:
+        assert await stream.read(5.0) == b"one\n"
+        connected = stream._socket
+        await until(lambda: connected is not None and connected.fileno() == -1)
+        stream.shorten()
+        with pytest.raises(Unreachable):
+            await stream.read(5.0)
+
+
 async def test_reads_of_a_stream_share_one_timer(
     api: ScriptedApi, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
