@@ -72,7 +72,7 @@ def joined(tables: Iterable[FeatureTable]) -> Observer | None:
         return observers[0] if observers else None
 
     def observe(pod: Pod) -> None:
-        for each in observers:
-            each(pod)
+        for observer in observers:
+            observer(pod)
 
     return observe

@@ -81,6 +81,9 @@ class Trial:
 
     def __exit__(self, *_: object) -> None:
         """Restores every count and version."""
+        self._undo()
+
+    def _undo(self) -> None:
         while self._placed:
             self.remove_last()
         for node, groups in self._taken.values():
@@ -97,7 +100,7 @@ class Trial:
         For a trial that has only placed pods, because pods that it has taken might be gone. O(placed pods).
         """
         placed = self._placed.copy()
-        self.__exit__()
+        self._undo()
         self._versions.clear()
         yield
         for pod, node in placed:

@@ -7,7 +7,7 @@ from random import Random
 
 from extender.kube.errors import Unreachable
 from tests.fake_api import never
-from tests.tasks.release.queued_groups import failing
+from tests.tasks.release.queued_groups import bind_some, failing, show_some
 from tests.tasks.release.scene import Scene
 
 
@@ -44,10 +44,9 @@ async def disturb(scene: Scene, rng: Random, cases: Counter[str], *, exclusive: 
     gang = rng.choice(list(SIZES))
     match rng.randrange(6):
         case 0:
-            names = [body["metadata"]["name"] for body in scene.api.pods.values()]
-            scene.show(*rng.sample(names, min(3, len(names))))
+            show_some(scene, rng)
         case 1:
-            scene.bind(*rng.sample(sorted(scene.released()), min(2, len(scene.released()))))
+            bind_some(scene, rng)
         case 2:
             scene.create(gang, *(rng.randrange(100, 10_000) for _ in range(rng.randrange(1, 4))), size=SIZES[gang])
         case 3 if there := alive(scene, gang):

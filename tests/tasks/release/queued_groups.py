@@ -70,13 +70,23 @@ def judge(scene: Scene, most: int = 100) -> None:
         assert len(released) <= size, released
 
 
+def show_some(scene: Scene, rng: Random) -> None:
+    """The watch shows up to three pods."""
+    names = [body["metadata"]["name"] for body in scene.api.pods.values()]
+    scene.show(*rng.sample(names, min(3, len(names))))
+
+
+def bind_some(scene: Scene, rng: Random) -> None:
+    """Up to two released pods are bound."""
+    scene.bind(*rng.sample(sorted(scene.released()), min(2, len(scene.released()))))
+
+
 async def disturb(scene: Scene, rng: Random, most: int) -> None:
     match rng.randrange(6):
         case 0:
-            names = [body["metadata"]["name"] for body in scene.api.pods.values()]
-            scene.show(*rng.sample(names, min(3, len(names))))
+            show_some(scene, rng)
         case 1:
-            scene.bind(*rng.sample(sorted(scene.released()), min(2, len(scene.released()))))
+            bind_some(scene, rng)
         case 2 if bound := [
             name for name in scene.released() if scene.api.pods[f"default/{name}"]["spec"].get("nodeName")
         ]:
