@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import sys
@@ -47,7 +48,7 @@ async def test_a_mixture_that_the_plugins_place_differs_nowhere(cluster: Cluster
         await placed_one_at_a_time(cluster, *pods[300:])
         found = await settled(extender.url, lambda page: page["decisions"]["agreed"] >= 40)
         (finding,) = doctor(cluster, extender)
-    assert found["differ"] == 0, found["differences"]
+    assert found["differ"] == 0, json.dumps(found["differences"])
     assert found["compared"] >= 100
     assert all(each["agreed"] >= 15 for each in found["rules"] if each["rule"] != "Limits")
     assert (finding["severity"], finding["problem"].partition(" (")[0]) == (
@@ -96,7 +97,7 @@ async def test_what_conditions_count_is_what_our_rules_count(cluster: Cluster) -
         await cluster.api.create(*waiting)
         messages = {name_of(each): await cluster.board.rejected(each) for each in waiting}
         found = await settled(extender.url, lambda page: page["compared"] >= len(waiting))
-    assert found["differ"] == 0, (found["differences"], messages)
+    assert found["differ"] == 0, json.dumps([found["differences"], messages])
     for name, reason in {
         "no-such-pod": "didn't match pod affinity rules",
         "avoids-web": "didn't match pod anti-affinity rules",
@@ -177,7 +178,7 @@ async def test_preemption_and_nominated_pods_differ_nowhere(cluster: Cluster) ->
             lambda: sum(bool(cluster.board.node(f"default/{name_of(each)}")) for each in high) == 4
         )
         found = await settled(extender.url, lambda page: page["compared"] >= 8, within=90)
-    assert found["differ"] == 0, found["differences"]
+    assert found["differ"] == 0, json.dumps(found["differences"])
 
 
 async def test_the_how_to_page_leads_from_the_plugins_to_offload(
