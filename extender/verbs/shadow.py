@@ -153,19 +153,29 @@ class PodChange(NamedTuple):
 def rejected_before(pod: Pod, names: Collection[str], changes: Iterable[PodChange], view: ClusterView) -> set[str]:
     """The given nodes that our rules reject now and in every earlier state. The changes are undone one by one, the last one first.
 
-    The scheduler decides by its state at the begin of the scheduling cycle, which may be older than the index.
+    The scheduler decides by its state at the begin of the scheduling cycle, which may be older than the index. A pod with several
+    changes is undone twice: first its last change alone, then all of its changes at once.
     O(changes × (groups that count the pod + names × clauses)). At the end the index is as before.
     """
-    rejected, done = set(names), set[str]()
+    last, whole = dict[str, PodChange](), dict[str, PodChange]()
+    for change in changes:
+        changed = change.new or change.old
+        if changed is None or changed.uid == pod.uid:
+            continue
+        if changed.uid in whole:
+            whole[changed.uid] = whole[changed.uid]._replace(old=change.old)
+        elif len(whole) < _MOST_UNDONE:
+            last[changed.uid] = whole[changed.uid] = change
+    rejected = _rejected_before_each(pod, set(names), last.values(), view)
+    return rejected if last == whole else _rejected_before_each(pod, rejected, whole.values(), view)
+
+
+def _rejected_before_each(pod: Pod, rejected: set[str], changes: Iterable[PodChange], view: ClusterView) -> set[str]:
+    """The rejected nodes that our rules reject after each undone change too. Each pod has one change."""
     compiled = shadow_compiled(pod, view)
     version = compiled.serial, view.dependency_version(compiled)
     with view.trial() as trial:
         for change in changes:
-            changed = change.new or change.old
-            # If a pod has several changes, only its last one is undone: later elements of the list are older states of the pod.
-            if changed is None or changed.uid in done or changed.uid == pod.uid:
-                continue
-            done.add(changed.uid)
             if change.new is not None:
                 trial.take(change.new)
             if change.old is not None and (number := view.known.get(change.old.node)) is not None:
@@ -173,8 +183,8 @@ def rejected_before(pod: Pod, names: Collection[str], changes: Iterable[PodChang
             compiled = shadow_compiled(pod, view)  # again: a deleted pod that returns brings its terms back
             before, version = version, (compiled.serial, view.dependency_version(compiled))
             if version != before:
-                rejected &= _still_rejected(pod, compiled, rejected, view)
-            if not rejected or len(done) >= _MOST_UNDONE:
+                rejected = rejected & _still_rejected(pod, compiled, rejected, view)
+            if not rejected:
                 break
     return rejected
 

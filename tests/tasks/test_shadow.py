@@ -131,6 +131,20 @@ async def test_a_pod_of_another_scheduler_that_was_bound_just_before_explains_a_
     assert scene.results() == {result: 1}
 
 
+@pytest.mark.parametrize(("before", "result"), [(1.0, "late"), (4.0, "differed")])
+async def test_each_earlier_state_of_a_pod_that_changed_twice_explains_a_difference(
+    scene: Scene, before: float, result: str
+) -> None:
+    """It was bound, and its deletion began: undoing the last change alone leaves it on the node."""
+    scene.bind("other", APART, "n1")
+    scene.show(pod("other", on="n1", **APART, terminating=True))
+    await scene.wait(before)
+    await scene.request("a", APART, "n1", then=0.2)
+    scene.bind("a", APART, "n1")
+    await scene.wait(2.0)
+    assert scene.results() == {result: 1}
+
+
 async def test_a_pod_that_the_same_scheduler_placed_before_explains_nothing(scene: Scene) -> None:
     await scene.request("first", APART, "n1", then=0.1)
     scene.bind("first", APART, "n1")
