@@ -8,16 +8,18 @@ https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-con
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from time import perf_counter
 from typing import Any, Final
 
+import msgspec
 import orjson
 from aiohttp import web
 
+from extender.model.policies import GROUP
 from extender.model.units import Address
 from extender.server.failures import Failure, failure_of, not_ready
 from extender.server.health import livez, readiness_answer
@@ -29,15 +31,18 @@ from extender.settings.policies import Webhook
 from extender.tasks.readiness import Readiness
 from extender.telemetry.logs import RepeatedWarnings
 from extender.telemetry.metrics import AdmissionMetrics
+from extender.verbs.admit.reviews import TOO_LARGE, denied
 
 JsonObject = dict[str, Any]
 
 # An update carries the old object beside the new one, and the API server accepts objects of 3 MB.
 MAX_BODY_BYTES: Final = 8 * 2**20
+# etcd's default --max-request-bytes. https://etcd.io/docs/v3.5/dev-guide/limit/
+MAX_POLICY_BYTES: Final = 1536 * 2**10
 _BODIES_AT_ONCE: Final = 8  # of the largest size, in memory from their first byte until they are answered
 _SHARE_OF_TIMEOUT: Final = 0.8  # of the API server's patience; the rest is for the network
 _LONGEST_KIND: Final = 80
-_LARGE_BODY: Final = 2**18  # bytes
+_LARGE_OBJECT: Final = 2**18  # bytes
 _API_VERSION: Final = "admission.k8s.io/v1"
 
 _LOG = logging.getLogger(__name__)
@@ -112,6 +117,8 @@ async def _review(request: web.Request) -> web.Response:
             await service.prepare(review, peer_of(request.remote or ""))
         answer = await service.decide(review)
         response, result = web.Response(body=orjson.dumps(answer), content_type="application/json"), _result_of(answer)
+    except PolicyTooLargeError as refused:
+        response, result = web.json_response(refused.answer), "denied"
     except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
         failure = _failure_of(error, service)
         response, result = failure.answer(), _RESULTS.get(failure.reason, "failed")
@@ -140,11 +147,7 @@ async def _read(request: web.Request, service: AdmissionService) -> JsonObject:
     try:
         async with asyncio.timeout(service.deadline):
             body = await read_body(request, MAX_BODY_BYTES, "", service.bodies, held)
-            review = _decode(body)
-            # 3 MB take 30 ms to decode, and 30 ms to decide: other requests are answered between the two.
-            if len(body) > _LARGE_BODY:
-                await asyncio.sleep(0)
-            return review
+            return await decode_review(body)
     finally:
         service.bodies.release(held)
 
@@ -161,12 +164,63 @@ async def _answer_errors(request: web.Request, handler: Any) -> web.StreamRespon
     return answer
 
 
-def _decode(body: bytes) -> JsonObject:
-    """The review. Raises Failure where it has no request with a uid, because an answer must repeat the uid."""
+class _Envelope(msgspec.Struct, rename="camel"):
+    """A review whose objects are not decoded yet."""
+
+    kind: str
+    api_version: str
+    request: dict[str, msgspec.Raw]
+
+
+class PolicyTooLargeError(Exception):
+    """Raised for a new policy that etcd cannot store. ``answer``: the review that denies it."""
+
+    def __init__(self, uid: str, size: int) -> None:
+        super().__init__(uid)
+        text = f"the policy has {size} bytes; etcd stores at most {MAX_POLICY_BYTES} bytes of an object"
+        self.answer = denied(uid, TOO_LARGE, text)
+
+
+async def decode_review(body: bytes) -> JsonObject:
+    """The review. Raises Failure where it has no request with a uid, because an answer must repeat the uid.
+
+    An object of 3 MB takes 40 ms to decode, and 30 ms to decide. So other requests are answered after each large object. A policy
+    that etcd cannot store is not decoded: raises `PolicyTooLargeError`.
+    """
+    if len(body) <= _LARGE_OBJECT:
+        return _decode(body)
     try:
-        review = orjson.loads(body)
+        envelope = msgspec.json.decode(body, type=_Envelope)
+        parts = {name: memoryview(value) for name, value in envelope.request.items()}
+        _check_policy_size(parts)
+        request: JsonObject = {}
+        for name, value in parts.items():
+            request[name] = orjson.loads(value)
+            if len(value) > _LARGE_OBJECT:
+                await asyncio.sleep(0)
+    except (msgspec.MsgspecError, UnicodeDecodeError, orjson.JSONDecodeError):
+        return _decode(body)  # its errors say what is wrong
+    return _checked({"kind": envelope.kind, "apiVersion": envelope.api_version, "request": request})
+
+
+def _check_policy_size(parts: Mapping[str, memoryview]) -> None:
+    """Raises `PolicyTooLargeError` for a new policy above `MAX_POLICY_BYTES`. One that was stored before is reviewed."""
+    size = len(parts.get("object", b""))
+    if size <= MAX_POLICY_BYTES or len(parts.get("oldObject", b"")) > MAX_POLICY_BYTES:
+        return
+    kind, uid = orjson.loads(parts.get("kind", b"null")), orjson.loads(parts.get("uid", b"null"))
+    if isinstance(kind, dict) and kind.get("group") == GROUP and isinstance(uid, str) and uid:
+        raise PolicyTooLargeError(uid, size)
+
+
+def _decode(body: bytes) -> JsonObject:
+    try:
+        return _checked(orjson.loads(body))
     except orjson.JSONDecodeError as error:
         raise _malformed(f"no JSON: {error}") from None
+
+
+def _checked(review: Any) -> JsonObject:
     if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
         raise _malformed("expected an object of kind AdmissionReview")
     if review.get("apiVersion") != _API_VERSION:

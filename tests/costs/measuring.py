@@ -26,6 +26,7 @@ import extender
 from extender.compose.service import Service, service_of_cluster
 from extender.kube.session import Body, Query
 from extender.model.answers.explanations import NotExplained
+from extender.server.admission import decode_review
 from extender.settings.configuration import Settings, parse_settings
 from extender.simulator.apiserver.kinds import PODS, key_of, kind_of
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
@@ -339,8 +340,7 @@ class World:
 
     async def _review(self, body: bytes) -> None:
         assert self.service.admission is not None
-        review = orjson.loads(body)
-        await asyncio.sleep(0)  # as the handler does after a large body
+        review = await decode_review(body)
         orjson.dumps(await self.service.admission.service.decide(review))
 
 

@@ -62,6 +62,13 @@ def a_review(kind: str, version: str, obj: JsonObject) -> JsonObject:
     return review_of({"apiVersion": version, "kind": kind, **obj}, TENANT)
 
 
+def updated(obj: JsonObject) -> JsonObject:
+    """The review of an update, with an old version that is as large as the new one."""
+    review = review_of(obj, TENANT)
+    old = {**obj, "metadata": {**obj["metadata"], "generation": 1}}
+    return {**review, "request": {**review["request"], "operation": "UPDATE", "oldObject": old}}
+
+
 def _job_set(n: int) -> JsonObject:
     jobs = [{"name": f"job-{at}", "template": {"spec": {"template": {"spec": {}}}}} for at in range(n)]
     body = {"metadata": {"name": "set", "namespace": TENANT}, "spec": {"replicatedJobs": jobs}}
@@ -235,10 +242,18 @@ def _request_rows() -> list[Row]:
         Row(
             "review: unknown fields of a policy",
             ("review.object",),
-            "API server: 3 MB a request",
-            fixed(3_000_000 // 12),
+            "etcd: 1.5 MiB an object",
+            fixed(1_500_000 // 12),
             NAMESPACE,
             lambda n: Play(reviews=[review_of(policy("p", TENANT, **dict.fromkeys(texts(n), 1)), TENANT)]),
+        ),
+        Row(
+            "review: a policy and its old version",
+            ("review.object",),
+            "etcd: 1.5 MiB an object",
+            fixed(1_500_000 // 12),
+            NAMESPACE,
+            lambda n: Play(reviews=[updated(policy("p", TENANT, **dict.fromkeys(texts(n), 1)))]),
         ),
         Row(
             "API: the pod of an explanation",

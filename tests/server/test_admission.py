@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import io
 import logging
@@ -14,10 +15,19 @@ import orjson
 import pytest
 
 from extender.model.units import Address, Duration
-from extender.server.admission import MAX_BODY_BYTES, AdmissionService, JsonObject, admitting
+from extender.server.admission import (
+    MAX_BODY_BYTES,
+    MAX_POLICY_BYTES,
+    AdmissionService,
+    JsonObject,
+    admitting,
+    decode_review,
+)
+from extender.server.failures import Failure
 from extender.settings.connections import Server
 from extender.settings.policies import Webhook
 from extender.telemetry.metrics import Metrics, read_page
+from tests.fakes import running
 from tests.server.raw import wire
 from tests.server.serving import Decisions, Switch
 
@@ -90,6 +100,7 @@ async def test_kinds_of_custom_resources_share_one_label(scene: Scene) -> None:
     assert scene.count("mutate", "allowed", "other") == 3
 
 
+LARGE = "x" * 300_000
 MALFORMED: dict[str, tuple[Any, str]] = {
     "no JSON": (b"{", "no JSON"),
     "not UTF-8": (b'"\xff"', "no JSON"),
@@ -114,6 +125,66 @@ async def test_a_body_that_is_no_review_is_an_error(scene: Scene, case: str) -> 
     assert problem in answer["error"]
     assert scene.count("mutate", "malformed", "other") == 1
     assert scene.decisions.seen == []
+
+
+@pytest.mark.parametrize("case", [case for case, (body, _) in MALFORMED.items() if isinstance(body, dict)])
+async def test_a_large_body_that_is_no_review_gets_the_same_error(scene: Scene, case: str) -> None:
+    body, problem = MALFORMED[case]
+    status, answer = await post(scene, {**body, "more": LARGE})
+    assert (status, problem in answer["error"]) == (400, True)
+
+
+@pytest.mark.parametrize("broken", [b'{"object": "\xff"}', b'{"uid": "u-1", "object": "\\ud800"}', b'{"uid": "u-1"'])
+async def test_a_large_body_that_is_no_json_gets_an_error(broken: bytes) -> None:
+    body = b'{"apiVersion": "admission.k8s.io/v1", "more": "%s", "kind": "AdmissionReview", "request": %s}'
+    with pytest.raises(Failure, match="no JSON"):
+        await decode_review(body % (b"x" * len(LARGE), broken))
+
+
+POLICY: JsonObject = {"group": "placement.extender.dev", "version": "v1alpha1", "kind": "PodPolicy"}
+TOO_LARGE: JsonObject = {"spec": "x" * MAX_POLICY_BYTES}
+
+
+@pytest.mark.parametrize(
+    ("fields", "result"),
+    [
+        pytest.param({"object": TOO_LARGE}, "denied", id="a new policy"),
+        pytest.param({"object": TOO_LARGE, "oldObject": {}}, "denied", id="a policy that has grown"),
+        pytest.param({"object": TOO_LARGE, "oldObject": TOO_LARGE}, "allowed", id="etcd has stored it before"),
+        pytest.param({"object": {"spec": LARGE}}, "allowed", id="etcd can store it"),
+        pytest.param({"object": TOO_LARGE, "kind": {"kind": "Pod"}}, "allowed", id="a pod"),
+    ],
+)
+async def test_a_policy_that_etcd_cannot_store_is_denied_before_it_is_decoded(
+    scene: Scene, fields: JsonObject, result: str
+) -> None:
+    status, answer = await post(scene, {**REVIEW, "request": {"uid": "u-1", "kind": POLICY, **fields}}, "/validate")
+    assert (status, answer["response"]["uid"]) == (200, "u-1")
+    if result == "denied":
+        size = len(orjson.dumps(TOO_LARGE))
+        text = f"the policy has {size} bytes; etcd stores at most 1572864 bytes of an object"
+        denial = {"code": 413, "reason": "RequestEntityTooLarge", "message": text, "status": "Failure"}
+        assert (answer["response"]["allowed"], answer["response"]["status"]) == (False, denial)
+    assert scene.count("validate", result, "Pod" if "kind" in fields else "other") == 1
+    assert len(scene.decisions.seen) == (result == "allowed")
+
+
+async def test_large_objects_of_a_review_are_decoded_one_by_one() -> None:
+    """Each takes 35 ms for 3 MB. Other requests are answered in between."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    review = {**REVIEW, "request": {**REVIEW["request"], "object": {"a": LARGE}, "oldObject": {"b": LARGE}}}
+    async with running(count):
+        await asyncio.sleep(0)
+        before = turns
+        assert await decode_review(orjson.dumps(review)) == review
+    assert turns - before == 2
 
 
 async def test_an_object_of_3_mb_beside_its_old_version_is_read(scene: Scene) -> None:

@@ -35,11 +35,13 @@ _MOST_CAUSES: Final = 100  # errors of one object that the answer names
 
 MALFORMED: Final = 400
 FORBIDDEN: Final = 403
+TOO_LARGE: Final = 413
 INVALID: Final = 422
 FAILED: Final = 500
 _REASONS: Final = {
     MALFORMED: "BadRequest",
     FORBIDDEN: "Forbidden",
+    TOO_LARGE: "RequestEntityTooLarge",
     INVALID: "Invalid",
     FAILED: "InternalError",
 }
