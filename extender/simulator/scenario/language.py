@@ -164,7 +164,9 @@ class ScaleDown(_Part, frozen=True):
 
 
 class ReplacePods(_Part, frozen=True):
-    """`count` random bound pods fail, or with `lost` all pods on deleted nodes. Each is replaced, as by its owner.
+    """`count` random bound pods fail, or with `lost` all pods that have lost their nodes. Each is replaced, as by its owner.
+
+    A pod has lost its nodes if it was bound to a deleted node, or if it is released and its node affinity matches no node.
 
     With `keep` they do not fail, but each gets one more pod beside it, as from an owner that is scaled up.
     """

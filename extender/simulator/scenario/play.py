@@ -24,6 +24,7 @@ from extender.simulator.json_objects import (
     namespace_of,
     node_of,
 )
+from extender.simulator.oracle.brute_force import matches_node_affinity
 from extender.simulator.process_usage import peak_megabytes
 from extender.simulator.scenario.faults import Condition, JumpClock, Restart
 from extender.simulator.scenario.language import (
@@ -133,13 +134,12 @@ async def replace_pods(simulated: SimulatedCluster, step: ReplacePods) -> None:
 
     With ``keep`` no pod fails, so the groups grow.
     """
-    nodes = set(_names(simulated, NODES))
-    bound = [
+    selected = [
         stored
         for stored in _select(simulated, step.namespaces, step.selector, None)
-        if stored.node and not is_finished(stored.read()) and (not step.lost or stored.node not in nodes)
+        if not is_finished(stored.read()) and (_is_lost(simulated, stored) if step.lost else stored.node)
     ]
-    for stored in _drawn(bound, step.count, simulated.rng):
+    for stored in _drawn(selected, step.count, simulated.rng):
         if not step.keep:
             simulated.api.operations.change(PODS, stored.key, _fail)
         old = stored.read()
@@ -149,6 +149,16 @@ async def replace_pods(simulated: SimulatedCluster, step: ReplacePods) -> None:
         pod["spec"] = {"containers": old["spec"]["containers"]}
         simulated.give_to_scheduler(pod)
         await simulated.api.create(PODS, pod)
+
+
+def _is_lost(simulated: SimulatedCluster, stored: Stored) -> bool:
+    """Whether the pod's node is deleted, or each node that a released pod may be on. A released pod keeps its node affinity."""
+    nodes = {node.key: node.read() for node in simulated.api.store.table(NODES).latest()}
+    if stored.node:
+        return stored.node not in nodes
+    pod = stored.read()
+    is_gated = bool(pod["spec"].get("schedulingGates"))
+    return not is_gated and not any(matches_node_affinity(pod, node) for node in nodes.values())
 
 
 def _fail(pod: JsonObject) -> None:

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS
-from extender.simulator.json_objects import JsonObject, labels_of, name_of, uid_of
+from extender.simulator.json_objects import JsonObject, is_finished, labels_of, name_of, uid_of
 from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.play import Player, StepFailed
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
@@ -95,6 +95,28 @@ async def test_pods_are_deleted_by_selector_and_number() -> None:
     steps = (_arrive("web", 3), SETTLE, {"deletePods": {"selector": {"app": "web"}, "count": 2}}, SETTLE)
     async with played(*steps) as (_, simulated):
         assert len(_names(simulated)) == 1
+
+
+async def test_pods_that_have_lost_their_nodes_are_replaced() -> None:
+    """One was bound to a deleted node. The affinity of the other matches deleted nodes only, so it would wait for ever."""
+    templates = {"web": {"spec": {"nodeSelector": {"disk": "ssd"}}}, "db": {}}
+    steps = (
+        {"changeNodes": {"action": "relabel", "nodes": "node-3", "labels": {"disk": "ssd"}}},
+        _arrive("web", 1),
+        SETTLE,
+        {"changeNodes": {"action": "cordon", "nodes": "node-3"}},
+        _arrive("web", 1),
+        _arrive("db", 1),
+        SETTLE,
+        {"changeNodes": {"action": "delete", "nodes": "node-3"}},
+        {"replacePods": {"lost": True}},
+        SETTLE,
+    )
+    async with played(*steps, templates=templates) as (_, simulated):
+        running = [stored.node for stored in simulated.pods() if not is_finished(stored.read())]
+    assert len(running) == 3
+    assert all(running)
+    assert "node-3" not in running
 
 
 async def test_the_report_counts_what_was_placed_and_what_waits() -> None:
