@@ -276,7 +276,6 @@ class DomainTable(DomainsView):
         for node in self._topology.nodes:
             if node is not None and (domain := node.labels.get(key)) is not None:
                 tracked.count(domain, 1, is_usable=node.unavailable_at is None)
-        tracked.new = dict.fromkeys(tracked.new, False)
         for domain in [domain for domain in tracked.new if (key, domain) in self._earlier]:
             tracked.since[domain] = self._earlier.pop((key, domain))
             del tracked.new[domain]
