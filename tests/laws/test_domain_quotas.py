@@ -8,13 +8,15 @@ https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/3838-
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from extender.model.policies import PolicyObject
-from extender.model.release import GroupKey, GroupSize, Strategy, WhenNoRoom
+from extender.model.release import RELEASE_GATE, GroupDecision, GroupKey, GroupSize, Strategy, WhenNoRoom
 from extender.tasks.release.groups import GroupMemory, Memories
+from extender.verbs.release.states import Releasing
 from tests.contenders import cluster, stage
 from tests.gangs import release_policy
 from tests.laws.domain_quotas import ZONES, Member, Place, brute_force, places, proposal
@@ -66,7 +68,9 @@ def test_a_group_gets_the_first_domain_that_holds_it_within_its_quota(
     for at, (gang, _) in enumerate(others[:decided]):  # decided, and not released yet
         place = promised[at][1]
         there = (policy.release.level_of(place.as_domain()),) if place is not None else ()
-        memories[GroupKey("default", str(policy.key), f"{gang}{at}")] = GroupMemory(0.0, 0.0, levels=there)
+        key = GroupKey("default", str(policy.key), f"{gang}{at}")
+        decision = GroupDecision(key, RELEASE_GATE, 1, there, datetime(2026, 1, 1, tzinfo=UTC))
+        memories[key] = GroupMemory(0.0, 0.0, Releasing(decision))
 
     found = proposal(index, str(policy.key), memories)
     wanted, how = brute_force(listed, out, promised, member, size, rooms, most, when_no_room)

@@ -28,11 +28,34 @@ from extender.model.release import (
 from extender.model.units import counted
 from extender.settings.policies import Release
 from extender.tasks.fair_queue import RateLimiter
-from extender.tasks.release.groups import GroupMemory, Memories, budget_excess, growth_excess, quota_excess, read_again
+from extender.tasks.release.groups import (
+    GroupMemory,
+    Memories,
+    budget_excess,
+    claim_of,
+    growth_excess,
+    quota_excess,
+    read_again,
+)
 from extender.tasks.release.waiting import DecisionLines
 from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import Do, GroupState, GroupStep, WaitReason, beyond, coarser_levels, message_of
+from extender.verbs.release.states import (
+    Bound,
+    Displaced,
+    DomainChosen,
+    Expired,
+    NoRoom,
+    Placed,
+    Preempting,
+    Resumed,
+    RoomNeeded,
+    RoomReserved,
+    Unasked,
+    VictimsChosen,
+    VictimsGone,
+)
 
 _PREEMPTS_NONE: Final = "; pods of lower priority run, and `whenNoRoom: Wait` preempts none of them"
 _MOST_TRIES: Final = 3  # of a proposal
@@ -84,19 +107,23 @@ class StepChooser:
         # 1. Complete and without a decision: choose a domain.
         # 2. Incomplete, and its time is over: let go as `onTimeout` says.
         # 3. Decided, with pods at the gate: released if the quota and the room allow it. The quota is checked again after the
-        #    room, because other groups may have been released while the room was searched.
+        #    room, because other groups may have been released while the room was searched. A group that preempts for another
+        #    domain goes on with that.
         # 4. Decided, with pods beyond its size: as many as the domain has room for.
         # 5. All released, some not bound: their room stays reserved.
         now = self._clock.now()
-        if memory.was_bound and step.phase is not GroupPhase.BOUND:
-            memory.was_bound, memory.since = False, now
-        is_late = now - memory.since >= group.spec.decision_timeout
+        _resume(group, memory, step, now)
+        is_late = now - memory.goal.since >= group.spec.decision_timeout
         is_given_up = is_late and group.spec.on_timeout is not OnTimeout.KEEP_GATED
         decision = memory.decision
         if step.do is Do.DECIDE:
             step = await self._choose_domain(group, memory, is_given_up=is_given_up)
         elif decision is None and is_given_up and group.waiting:
             return await self._let_go(group, memory)  # a group that never fills
+        elif isinstance(memory.state, Preempting) and step.do is Do.RELEASE:
+            step = await self._choose_domain(
+                group, memory, is_given_up=is_given_up
+            )  # its room may be in another domain
         elif decision is not None and step.do is Do.RELEASE:
             over = self._over_quota(group, memory, decision)
             problem = over or await self.problem_of_room(group, memory, decision)
@@ -130,32 +157,43 @@ class StepChooser:
         proposal = Proposal() if excess and waits else await self._place(group, memory, None)
         excess = excess or self._excess(group, group.waiting)  # room may have been reserved for others meanwhile
         if excess and waits:
-            memory.problem = ""
+            memory.blocked("")
             return self._wait_for_budget(group, version, begun, excess)
         if proposal.victims:
             return await self._wait_for_room(group, memory, proposal, version, begun, is_given_up=is_given_up)
-        if proposal.slots:
-            memory.without_room = is_too_large  # there is room for it now, and none is kept from others
-            if not excess:
-                self._reserve(group, memory, proposal)
+        if proposal.slots and not excess:
+            self._reserve(group, proposal)
         # Levels without slots: the pods are released to wait for nodes there, and an autoscaler sees them.
         waits_for_nodes = bool(proposal.levels) and not proposal.slots
         if waits_for_nodes and not is_given_up and (excess := self._growth_excess(group)):
-            memory.problem = excess
+            memory.blocked(excess)
             return self._wait_for_budget(group, version, begun, excess)
         if proposal.slots or proposal.levels:
-            memory.problem, memory.removing = "", ()
-            return GroupStep(Do.DECIDE, GroupPhase.DECIDED, WaitReason.DECIDED, levels=proposal.levels)
+            memory.blocked("")
+            # For a group that is too large there is room now, and none is kept from others.
+            return self._chosen(
+                group, memory, proposal.levels, not is_too_large if proposal.slots else memory.needs_room
+            )
         return await self._wait_for_room(group, memory, proposal, version, begun, is_given_up=is_given_up)
+
+    def _chosen(
+        self,
+        group: GroupState,
+        memory: GroupMemory,
+        levels: tuple[Level, ...],
+        needs_room: bool,  # noqa: FBT001
+    ) -> GroupStep:
+        claimed = self._clock.now() + claim_of(group.spec, levels, self._settings)
+        memory.record(DomainChosen(levels, claimed, needs_room))
+        return GroupStep(Do.DECIDE, GroupPhase.DECIDED, WaitReason.DECIDED, levels=levels)
 
     def _try_early_if_changed(self, group: GroupState, memory: GroupMemory, now: float) -> None:
         """Puts a group before its equals if its policy has changed, or if the pause after a failed preemption is over."""
-        if memory.spec != group.spec:
+        goal = memory.goal
+        is_over = bool(goal.preempts_from) and now >= goal.preempts_from
+        if goal.spec != group.spec or is_over:
             self._lines.retry(group.key)
-            memory.spec = group.spec
-        if memory.preempts_from and now >= memory.preempts_from:
-            memory.preempts_from = 0.0
-            self._lines.retry(group.key)
+            memory.goal = replace(goal, spec=group.spec, preempts_from=0.0 if is_over else goal.preempts_from)
 
     def _wait_for_budget(self, group: GroupState, version: int, begun: float, excess: str) -> GroupStep:
         """The group waits, because a limit of its namespace is reached. ``begun``: when this try began."""
@@ -174,35 +212,33 @@ class StepChooser:
         is_given_up: bool,
     ) -> GroupStep:
         """No domain has room for the group now. Pods of lower priority are preempted, if that helps and the group may."""
-        memory.problem = memory.problem if memory.preempts_from else message_of(proposal)
+        preempts_from = memory.goal.preempts_from
+        memory.blocked(memory.goal.problem if preempts_from else message_of(proposal))
         if is_given_up:
             return await self._let_go(group, memory, replace(proposal, slots=(), victims=()))
         now = self._clock.now()
         self._lines.failed(group.key, version, now, now - begun, group.priority)
-        if proposal.victims and (memory.preempts_from or self._excess(group, group.waiting)):
+        if proposal.victims and (preempts_from or self._excess(group, group.waiting)):
             # A victim could not be removed shortly ago, or the room could not be kept from others.
             proposal = replace(proposal, slots=(), victims=())
         if proposal.victims:
-            self._reserve(group, memory, proposal)
-            memory.removing = proposal.victims
-        left = [uid for uid in memory.removing if uid in self._index.pods]
-        if left and self._index.reserved.pods_of(group.key):
-            memory.problem = f"{counted(len(left), 'pod')} of lower priority hold the room, and are preempted"
-            do = Do.PREEMPT if proposal.victims else Do.WAIT
-            return GroupStep(do, GroupPhase.DECIDING, WaitReason.PREEMPTING, memory.problem, victims=proposal.victims)
-        if (
-            memory.removing
-        ):  # all victims have left, and the room does not hold the group: the next try looks for others
-            memory.removing = ()
+            memory.record(VictimsChosen(proposal.victims, self._reserve(group, proposal)))
+        if isinstance(memory.state, Preempting):
+            left = [uid for uid in memory.state.victims if uid in self._index.pods]
+            if left and self._index.reserved.pods_of(group.key):
+                problem = f"{counted(len(left), 'pod')} of lower priority hold the room, and are preempted"
+                memory.blocked(problem)
+                do = Do.PREEMPT if proposal.victims else Do.WAIT
+                return GroupStep(do, GroupPhase.DECIDING, WaitReason.PREEMPTING, problem, victims=proposal.victims)
+            memory.record(VictimsGone())  # the room does not hold the group: the next try looks for other victims
             self._index.reserved.release(group.key)
         is_over = bool(proposal.rejected) and all(rejected.excess for rejected in proposal.rejected)
         only_waits = group.spec.when_no_room is WhenNoRoom.WAIT and not is_over
         if only_waits and self._index.view.has_below(group.priority):
             # No number: it would change with each pod, and each change would be a write for each waiting group.
-            memory.problem += _PREEMPTS_NONE
-        return GroupStep(
-            Do.WAIT, GroupPhase.DECIDING, WaitReason.QUOTA if is_over else WaitReason.NO_ROOM, memory.problem
-        )
+            memory.blocked(memory.goal.problem + _PREEMPTS_NONE)
+        reason = WaitReason.QUOTA if is_over else WaitReason.NO_ROOM
+        return GroupStep(Do.WAIT, GroupPhase.DECIDING, reason, memory.goal.problem)
 
     async def _let_go(self, group: GroupState, memory: GroupMemory, proposal: Proposal | None = None) -> GroupStep:
         """The time of the group is over: its pods are released without room for all of them, as `onTimeout` says.
@@ -213,9 +249,8 @@ class StepChooser:
         levels: tuple[Level, ...] = ()
         if group.spec.on_timeout is OnTimeout.UNGATE_AT_COARSER_LEVEL:
             levels = coarser_levels(await self._place(group, memory, None) if proposal is None else proposal)
-        memory.without_room = True
         self._time_out(memory, group.spec.on_timeout)
-        return GroupStep(Do.DECIDE, GroupPhase.DECIDED, WaitReason.DECIDED, levels=levels)
+        return self._chosen(group, memory, levels, needs_room=False)
 
     def _over_quota(self, group: GroupState, memory: GroupMemory, decision: GroupDecision) -> str:
         """Why the quota of the decided domain forbids to release the waiting pods now; empty if it does not.
@@ -227,54 +262,57 @@ class StepChooser:
             return ""
         if not memory.has_begun(group):
             self._index.reserved.release(group.key)
-        memory.problem = f"{decision.levels[0]} {over}" if decision.levels else over
-        if self._clock.now() >= memory.next_try:
+        problem = f"{decision.levels[0]} {over}" if decision.levels else over
+        memory.blocked(problem)
+        if self._clock.now() >= memory.goal.next_try:
             memory.wait(self._clock.now())
-        return memory.problem
+        return problem
 
     async def problem_of_room(self, group: GroupState, memory: GroupMemory, decision: GroupDecision) -> str:
         """Reserves room in the decided domain for the pods without room. Why there is none; empty if there is."""
         group = memory.with_room(group)
         pods = (*group.waiting, *group.released)
-        if memory.without_room or all(self._has_slot(pod) for pod in pods if pod.uid not in memory.gone):
+        if not memory.needs_room or all(self._has_slot(pod) for pod in pods if pod.uid not in memory.pods.absent):
             return ""
-        if self._clock.now() < memory.next_try:
-            return memory.problem or "no room"
-        memory.problem = self._excess(group, pods)
-        if memory.problem and self._excess(group, pods, alone=True):
-            memory.without_room = not group.bound
-        proposal = Proposal() if memory.problem else await self._place(group, memory, decision.levels)
-        memory.problem = memory.problem or self._excess(group, pods)  # as in `_choose_domain`
-        if memory.problem:
+        if self._clock.now() < memory.goal.next_try:
+            return memory.goal.problem or "no room"
+        problem = self._excess(group, pods)
+        memory.blocked(problem)
+        is_needed = bool(group.bound) or not (problem and self._excess(group, pods, alone=True))
+        memory.record(RoomNeeded(is_needed))
+        proposal = Proposal() if problem else await self._place(group, memory, decision.levels)
+        problem = problem or self._excess(group, pods)  # as in `_choose_domain`
+        memory.blocked(problem)
+        if problem:
             memory.wait(self._clock.now())
-            return "" if memory.without_room else memory.problem
+            return problem if is_needed else ""
         if proposal.slots:
-            self._reserve(group, memory, proposal)
+            memory.record(RoomReserved(self._reserve(group, proposal)))
             return ""
         if not decision.levels:
             return ""  # the pods are not pinned: the scheduler places each of them anywhere, or lets it wait
         if not self._need_room(pods):
             return ""  # all of them were bound or deleted meanwhile
-        memory.wait(self._clock.now())
-        memory.problem = message_of(proposal)
+        problem = message_of(proposal)
+        memory.wait(self._clock.now(), problem)
         await self.keep_released(group, memory, decision)
-        return memory.problem
+        return problem
 
     async def keep_released(self, group: GroupState, memory: GroupMemory, decision: GroupDecision) -> None:
         """Reserves room for the released pods alone: they are pinned to the domain, whether or not the others follow."""
-        group = replace(group, waiting=tuple(pod for pod in group.waiting if pod.uid in memory.sent))
+        group = replace(group, waiting=tuple(pod for pod in group.waiting if pod.uid in memory.pods.sent))
         pods = (*group.waiting, *group.released)
         is_missing = not all(map(self._has_slot, pods))
         if is_missing and not self._excess(group, pods):
             proposal = await self._place(group, memory, decision.levels)
             if proposal.slots and not self._excess(group, pods):
-                self._reserve(group, memory, proposal)
+                memory.record(RoomReserved(self._reserve(group, proposal)))
 
     async def _keep_room(
         self, group: GroupState, memory: GroupMemory, decision: GroupDecision, step: GroupStep
     ) -> GroupStep:
         """Pods are released and not bound: their room is reserved, for as long as the settings allow."""
-        if memory.has_expired:
+        if isinstance(memory.state, Expired | Unasked):
             text = f"{len(group.released)} released pods are not bound, and their room is not reserved any more"
             return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.NOT_BOUND, text)
         if group.spec.may_grow(decision.levels):
@@ -290,12 +328,12 @@ class StepChooser:
         if all(map(self._has_slot, group.released)):
             return step
         if self._lines.is_turn(group.key, begun, group.priority):
-            memory.next_try = 0.0
+            memory.goal = replace(memory.goal, next_try=0.0)
             if not await self.problem_of_room(group, memory, decision):
                 return step
             now = self._clock.now()
             self._lines.failed(group.key, version, now, now - begun, group.priority)
-        return GroupStep(Do.WAIT, GroupPhase.RELEASING, WaitReason.NO_NODES_YET, memory.problem)
+        return GroupStep(Do.WAIT, GroupPhase.RELEASING, WaitReason.NO_NODES_YET, memory.goal.problem)
 
     async def _without_room(
         self, group: GroupState, memory: GroupMemory, problem: str, *, is_given_up: bool
@@ -305,11 +343,13 @@ class StepChooser:
         A released pod cannot be moved, and a group is never split. So the group gets another domain only while none of its
         released pods exists.
         """
-        may_move = group.spec.replacement is Replacement.REDECIDE or not memory.is_placed or memory.tries > 1
+        is_placed = isinstance(memory.decided, Placed)
+        may_move = group.spec.replacement is Replacement.REDECIDE or not is_placed or memory.goal.tries > 1
         if may_move and not memory.has_begun(group):
+            memory.record(NoRoom())
             return await self._choose_domain(group, memory, is_given_up=is_given_up)
         if is_given_up:
-            memory.without_room = True
+            memory.record(RoomNeeded(is_needed=False))
             self._recorder.record_timeout(str(group.spec.on_timeout))
         return GroupStep(Do.RELEASE if is_given_up else Do.WAIT, GroupPhase.DEGRADED, WaitReason.DOMAIN_FULL, problem)
 
@@ -321,13 +361,13 @@ class StepChooser:
         None of them needs the others, so a part may go. At most log2(pods) tries, mostly two.
         """
         pods, sent = step.pods, group.waiting[len(step.pods) :]
-        if memory.without_room and not is_given_up:
+        if not memory.needs_room and not is_given_up:
             if group.released:
                 text = f"{beyond(len(pods))} until the released pods have a node, as no room is reserved for these"
                 return replace(step, do=Do.WAIT, message=text)
-            memory.without_room = False
+            memory.record(RoomNeeded(is_needed=True))
         count = len(pods)
-        while count > 1 and self._clock.now() >= memory.next_try:
+        while count > 1 and self._clock.now() >= memory.goal.next_try:
             chosen = replace(group, waiting=(*pods[:count], *sent))
             holds = await self._holds(chosen, memory, decision.levels) - len(sent)
             if holds >= count:
@@ -337,7 +377,7 @@ class StepChooser:
         problem = self._over_quota(chosen, memory, decision) or await self.problem_of_room(chosen, memory, decision)
         over = self._over_quota(chosen, memory, decision)  # others may have been released meanwhile
         if not over and group.spec.may_grow(decision.levels) and not all(map(self._has_slot, pods[:count])):
-            memory.without_room = False
+            memory.record(RoomNeeded(is_needed=True))
             own = sum(not self._has_slot(pod) for pod in (*group.released, *sent))
             shown = self._memories.waiting_for_nodes(group, self._index)[1] + own
             count = min(count, max(self._settings.pods_per_namespace - shown, 0))
@@ -415,21 +455,33 @@ class StepChooser:
         waiting = self._memories.waiting_for_nodes(group, self._index)
         return growth_excess(waiting, len(group.waiting), self._settings)
 
-    def _reserve(self, group: GroupState, memory: GroupMemory, proposal: Proposal) -> None:
-        memory.reserved_until = memory.claimed_until = self._clock.now() + self._settings.reservation
-        self._index.reserved.reserve(group.key, proposal.slots, memory.reserved_until)
+    def _reserve(self, group: GroupState, proposal: Proposal) -> float:
+        """Until when the room is reserved."""
+        until = self._clock.now() + self._settings.reservation
+        self._index.reserved.reserve(group.key, proposal.slots, until)
+        return until
 
     def _time_out(self, memory: GroupMemory, action: OnTimeout) -> None:
-        if not memory.timed_out:
-            memory.timed_out = True
+        if not memory.goal.is_timed_out:
+            memory.goal = replace(memory.goal, is_timed_out=True)
             self._recorder.record_timeout(str(action))
+
+
+def _resume(group: GroupState, memory: GroupMemory, step: GroupStep, now: float) -> None:
+    """A bound group has pods that are due, or a pod of a group that looks for another domain is out."""
+    if isinstance(memory.state, Bound) and step.phase is not GroupPhase.BOUND:
+        memory.record(Resumed())
+        memory.goal = replace(memory.goal, since=now)
+    is_displaced = isinstance(memory.state, Displaced | Preempting) and memory.decided is not None
+    if is_displaced and memory.has_begun(group):
+        memory.record(Resumed())
 
 
 def _wait_for_turn(memory: GroupMemory) -> GroupStep:
     """Other groups of the namespace come first. The group keeps the message of its last try."""
-    if not memory.problem:
+    if not memory.goal.problem:
         others = "its turn has not come: other groups of the namespace wait for room too"
         return GroupStep(Do.WAIT, GroupPhase.DECIDING, WaitReason.BUDGET, others)
-    before = memory.step.reason if memory.step is not None else WaitReason.NO_ROOM
+    before = memory.report.step.reason if memory.report.step is not None else WaitReason.NO_ROOM
     reason = before if before in {*NO_PLACE, WaitReason.BUDGET} else WaitReason.NO_ROOM
-    return GroupStep(Do.WAIT, GroupPhase.DECIDING, reason, memory.problem)
+    return GroupStep(Do.WAIT, GroupPhase.DECIDING, reason, memory.goal.problem)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from extender.index.charges import Charges
 from extender.index.claims.reserved import Requests, Reservations
@@ -20,12 +20,22 @@ from extender.model.resources import PODS, Resources, add, quantity_text, total
 from extender.model.units import agreeing, counted
 from extender.settings.policies import Release
 from extender.verbs.release.progress import STUCK, GroupState, GroupStep, in_order
+from extender.verbs.release.states import (
+    Decided,
+    Event,
+    PodsAtTheGate,
+    State,
+    Waiting,
+    advance,
+    claimed_until,
+    decided_of,
+    levels_of,
+)
 
 _FIRST_WAIT: Final = 0.25
 _WAITING: Final = frozenset({GroupPhase.COLLECTING, GroupPhase.DECIDING, GroupPhase.TIMED_OUT, GroupPhase.DEGRADED})
 _COUNTS_EVERY: Final = 1.0
 BEGIN_AFTER: Final = 5.0  # a group that is decided before has its object created with the decision
-_REFUSED_FOR: Final = 300.0
 _LONGEST_WAIT: Final = 5.0
 _ONE_POD: Final = {PODS: 1}
 _NOTHING: Final[Resources] = {}
@@ -179,124 +189,151 @@ def runs_in(key: GroupKey, levels: Sequence[Level], index: ClusterIndex) -> bool
     return False
 
 
-@dataclass(slots=True)
-class GroupMemory:
-    """What the leader remembers of a group between its steps. All times are of the monotonic clock.
+def claim_of(spec: ReleaseSpec, levels: Sequence[Level], settings: Release) -> float:
+    """The seconds after its decision in which a domain is the group's own although no pod of it runs there."""
+    return max(settings.reservation, spec.decision_timeout if spec.may_grow(levels) else 0.0)
 
-    A new leader begins without it: what must survive is in the GroupPlacement and in the pods.
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a group waits for: a decision, or room for the remaining pods. All times are of the monotonic clock.
+
+    - ``since``: since when it waits.
+    - ``is_timed_out``: its time is over, and the metric has counted that.
+    - ``next_try``: no try is made before.
+    - ``problem``: why the last try failed.
+    - ``spec``: what the policy asked for at the last try of a decision.
+    - ``preempts_from``: a victim could not be removed, so no pods are preempted before. 0 if none failed.
     """
 
-    first_seen: float
-    # When the group began to wait for its present goal: a decision, or room for the remaining pods.
     since: float
-    decision: GroupDecision | None = None
-    # A decision whose write was not answered, so it may stand in place of `decision`. Until its write is answered no pod is
-    # released: the next leader would read it, and release the other pods of the group into its domain.
-    unanswered: GroupDecision | None = None
-    # The domain that the group has or is being given.
-    levels: tuple[Level, ...] | None = None
-    # Until then the domain is the group's own although no pod of it runs there. After that other groups may have it.
-    claimed_until: float = 0.0
-    # By UID: pods whose release was sent and that the watch still shows as gated, with the time until which they count as
-    # released. Then they are read, because a lost event must not block the group for ever.
-    sent: dict[str, float] = field(default_factory=dict)
-    # Pods that the watch still shows and that do not exist.
-    gone: set[str] = field(default_factory=set)
-    # By UID: why the API server refuses the release of a pod.
-    refused: dict[str, str] = field(default_factory=dict)
-    refused_until: float = 0.0
-    # The time of the group is over: its pods are released even if the domain has no room.
-    without_room: bool = False
-    # As many pods as the group needs have been released.
-    is_placed: bool = False
-    timed_out: bool = False
-    was_bound: bool = False
-    # The reservation for the released pods ended before they were bound.
-    has_expired: bool = False
-    # How many released pods waited for nodes at the last review, and whether the domain was the group's own then.
-    without_nodes: int = 0
-    is_claimed: bool = False
-    # What the policy asked for at the last try of a decision.
-    spec: ReleaseSpec | None = None
-    # No decision is tried before `next_try`.
+    is_timed_out: bool = False
     next_try: float = 0.0
     tries: int = 0
     problem: str = ""
-    reserved_until: float = 0.0
-    # The schedulers that have asked about a pod of the group.
-    requested_by: set[str] = field(default_factory=set)
-    # By UID: since when released pods wait whose scheduler has asked about no pod of the group.
-    released_at: dict[str, float] = field(default_factory=dict)
-    # Pods whose room was given back because their scheduler asks about nothing; `is_unasked`: all released pods are such.
-    unasked: set[str] = field(default_factory=set)
-    is_unasked: bool = False
-    # The last step; the status that was written last, and when.
-    step: GroupStep | None = None
-    written_status: PlacementStatus | None = None
-    status_written_at: float = float("-inf")
-    # When the last pod of the group was deleted.
-    emptied: float | None = None
-    # The UIDs of pods that are preempted for the group.
-    removing: tuple[str, ...] = ()
-    # A victim could not be removed: no pods are preempted for the group before this time. 0 if none failed.
+    spec: ReleaseSpec | None = None
     preempts_from: float = 0.0
 
-    def observe(self, group: GroupState, now: float) -> None:
-        """Forgets pods that do not wait any more, and refusals whose time is over. O(its pods)."""
-        waiting = {pod.uid for pod in group.waiting}
-        self.sent = {uid: until for uid, until in self.sent.items() if uid in waiting}
-        self.gone &= waiting
-        if now >= self.refused_until:
-            self.refused.clear()
+    def reached(self, now: float) -> Goal:
+        """The next goal, for which the group begins to wait."""
+        return replace(self, since=now, next_try=0.0, tries=0, is_timed_out=False)
 
-    def observe_released(
-        self, group: GroupState, requests: Requests, now: float, seconds: float
-    ) -> tuple[set[str], float | None]:
-        """The released pods whose room is given back, and when there may be more. O(its pods)."""
+    def failed(self, now: float) -> Goal:
+        """After a try that has failed. The wait doubles, and is at most a few seconds."""
+        next_try = now + min(_FIRST_WAIT * 2.0 ** min(self.tries, 16), _LONGEST_WAIT)
+        return replace(self, next_try=next_try, tries=self.tries + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Which schedulers ask about the pods of a group.
+
+    - ``schedulers``: have asked about a pod of the group.
+    - ``released_at``: since when released pods wait whose scheduler has asked about no pod of the group.
+    - ``unasked``: pods whose room was given back because their scheduler asks about nothing.
+    """
+
+    schedulers: frozenset[str] = frozenset()
+    released_at: Mapping[str, float] = field(default_factory=dict)
+    unasked: frozenset[str] = frozenset()
+
+    def observe(self, group: GroupState, requests: Requests, now: float, seconds: float) -> tuple[Asking, float | None]:
+        """After a look at the requests, and when the room of more pods may be given back. O(pods of the group)."""
         # 1. A scheduler that has asked about one pod of the group will come to the others: they keep their room.
         # 2. A scheduler that asks about other pods may have a backlog before this group: the pods keep their room.
         # 3. A scheduler that has asked about nothing for `seconds`: the room of its pods is given back.
-        self.requested_by.update(pod.scheduler for pod in group.bound)
-        self.requested_by.update(pod.scheduler for pod in group.released if pod.uid in requests.pods)
-        waiting = [pod for pod in group.released if pod.scheduler not in self.requested_by]
-        self.released_at = {pod.uid: self.released_at.get(pod.uid, now) for pod in waiting}
-        due = {pod.uid: max(self.released_at[pod.uid], requests.last_of(pod.scheduler)) + seconds for pod in waiting}
-        self.unasked = {uid for uid, at in due.items() if now >= at}
-        return self.unasked, min((at for at in due.values() if at > now), default=None)
+        asked = (pod.scheduler for pod in group.released if pod.uid in requests.pods)
+        schedulers = self.schedulers.union((pod.scheduler for pod in group.bound), asked)
+        waiting = [pod for pod in group.released if pod.scheduler not in schedulers]
+        released_at = {pod.uid: self.released_at.get(pod.uid, now) for pod in waiting}
+        due = {pod.uid: max(released_at[pod.uid], requests.last_of(pod.scheduler)) + seconds for pod in waiting}
+        unasked = frozenset(uid for uid, at in due.items() if now >= at)
+        return Asking(schedulers, released_at, unasked), min((at for at in due.values() if at > now), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The last step, and the status that was written last; ``status`` is None if it is not known what the object has."""
+
+    step: GroupStep | None = None
+    status: PlacementStatus | None = None
+    written_at: float = float("-inf")
+
+
+class Hold(NamedTuple):
+    """What other groups wait for: how many released pods waited for nodes at the last look, and whether the domain was claimed."""
+
+    without_nodes: int = 0
+    is_claimed: bool = False
+
+
+class GroupMemory:
+    """What the leader remembers of a group between its steps, as immutable values: `record` replaces the state.
+
+    A new leader begins without it. What must survive is in the GroupPlacement and in the pods.
+    """
+
+    def __init__(self, first_seen: float, since: float, state: State | None = None) -> None:
+        self.first_seen: Final = first_seen
+        self.state: State = state or Waiting()
+        self.goal = Goal(since)
+        self.asking = Asking()
+        self.report = Report()
+        self.hold = Hold()
+
+    def record(self, event: Event) -> None:
+        """Applies an event to the state. Raises `NotAllowed`."""
+        self.state = advance(self.state, event)
+
+    @property
+    def decided(self) -> Decided | None:
+        """The written decision, with what belongs to it."""
+        return decided_of(self.state)
+
+    @property
+    def decision(self) -> GroupDecision | None:
+        """The written decision."""
+        decided = decided_of(self.state)
+        return None if decided is None else decided.decision
+
+    @property
+    def pods(self) -> PodsAtTheGate:
+        """What is known of the pods at the gate."""
+        decided = decided_of(self.state)
+        return PodsAtTheGate() if decided is None else decided.pods
+
+    @property
+    def needs_room(self) -> bool:
+        """Whether pods are released only into reserved room."""
+        decided = decided_of(self.state)
+        return decided is None or decided.needs_room
+
+    def wait(self, now: float, problem: str | None = None) -> float:
+        """A try has failed; returns when the next one is made. ``problem``: None if it is still the same."""
+        self.goal = self.goal.failed(now)
+        if problem is not None:
+            self.blocked(problem)
+        return self.goal.next_try
+
+    def blocked(self, problem: str) -> None:
+        """Keeps the reason why the group waits; empty if nothing is in its way."""
+        self.goal = replace(self.goal, problem=problem)
 
     def status_due(self, *, is_written: bool, is_news: bool, now: float) -> float:
         """When the status is written: at once if the phase or the reason changes; if only counts change, once a second."""
-        if not is_written and self.decision is None:
-            return max(self.status_written_at + _COUNTS_EVERY, self.first_seen + BEGIN_AFTER)
-        return now if is_news else self.status_written_at + _COUNTS_EVERY
+        due = self.report.written_at + _COUNTS_EVERY
+        if not is_written and self.decided is None:
+            return max(due, self.first_seen + BEGIN_AFTER)
+        return now if is_news else due
 
     def has_begun(self, group: GroupState) -> bool:
         """Whether any pod of the group is out."""
-        return bool(group.released or group.bound or self.sent)
+        return bool(group.released or group.bound or self.pods.sent)
 
     def with_room(self, group: GroupState) -> GroupState:
         """The group without the released pods whose room was given back."""
-        released = tuple(pod for pod in group.released if pod.uid not in self.unasked)
+        released = tuple(pod for pod in group.released if pod.uid not in self.asking.unasked)
         return group if len(released) == len(group.released) else replace(group, released=released)
-
-    def refuse(self, uid: str, why: str, now: float) -> float:
-        """Records that the API server refuses the release of a pod; returns when the release is tried again.
-
-        It is tried again because the cause may be an admission plugin, whose verdict may change.
-        """
-        self.refused[uid] = why
-        self.refused_until = now + _REFUSED_FOR
-        return self.refused_until
-
-    def wait(self, now: float) -> float:
-        """A try has failed; returns when the next one is made. The wait doubles, and is at most a few seconds."""
-        self.next_try = now + min(_FIRST_WAIT * 2.0 ** min(self.tries, 16), _LONGEST_WAIT)
-        self.tries += 1
-        return self.next_try
-
-    def progress(self, now: float) -> None:
-        """Records that the group has reached its goal, and begins to wait for the next one."""
-        self.since, self.next_try, self.tries, self.timed_out = now, 0.0, 0, False
 
 
 class Memories(dict[GroupKey, GroupMemory]):
@@ -305,23 +342,25 @@ class Memories(dict[GroupKey, GroupMemory]):
     def next_try(self, key: GroupKey) -> float | None:
         """The time before which a group is not tried again; None for an unknown group. O(1)."""
         memory = self.get(key)
-        return None if memory is None else memory.next_try
+        return None if memory is None else memory.goal.next_try
 
     def oldest(self, now: float) -> float:
         """Seconds for which the group that waits longest has waited; 0 where none does."""
         waiting = [
-            memory.since for memory in self.values() if memory.step is not None and memory.step.phase in _WAITING
+            memory.goal.since
+            for memory in self.values()
+            if memory.report.step is not None and memory.report.step.phase in _WAITING
         ]
         return max(0.0, now - min(waiting, default=now))
 
     def counts(self) -> Counter[tuple[str, str]]:
         """How many groups there are, by phase and reason."""
-        steps = [memory.step for memory in self.values() if memory.step is not None]
+        steps = [memory.report.step for memory in self.values() if memory.report.step is not None]
         return Counter((str(step.phase), str(step.reason)) for step in steps)
 
     def expected(self) -> int:
         """How many releases were sent and are not shown by the watch yet."""
-        return sum(len(memory.sent) for memory in self.values())
+        return sum(len(memory.pods.sent) for memory in self.values())
 
     def promised(
         self,
@@ -347,13 +386,15 @@ class Memories(dict[GroupKey, GroupMemory]):
                 continue
             memory, placement = self.get(key), placements.of(key)
             decision = placement.decision if placement is not None else None
-            levels = memory.levels if memory is not None else decision.levels if decision is not None else None
+            levels = (
+                levels_of(memory.state) if memory is not None else decision.levels if decision is not None else None
+            )
             if levels is None:
                 continue
-            sent: Container[str] = memory.sent if memory is not None else ()
+            sent: Container[str] = memory.pods.sent if memory is not None else ()
             left = [uid for uid, role in other.roles.items() if role is GatedPodState.READY]
             out = [uid for uid in left if uid in sent or reserved.node_of(uid)]
-            is_held_up = bool(memory is not None and memory.problem and not (out or other.placed))
+            is_held_up = bool(memory is not None and memory.goal.problem and not (out or other.placed))
             chosen = out if has_begun or is_held_up else left[: max(other.size - other.placed, len(out))]
             amount = _limited([pods[uid] for uid in chosen], spec)
             for name in spec.names_of(levels[0].admitted if levels else None):
@@ -372,7 +413,9 @@ class Memories(dict[GroupKey, GroupMemory]):
                 continue
             memory, placement = self.get(key), index.placements.of(key)
             decision = placement.decision if placement is not None else None
-            levels = memory.levels if memory is not None else decision.levels if decision is not None else None
+            levels = (
+                levels_of(memory.state) if memory is not None else decision.levels if decision is not None else None
+            )
             if levels is None or not spec.may_grow(levels):
                 continue
             without = [role for uid, role in other.roles.items() if not index.reserved.node_of(uid)]
@@ -392,8 +435,8 @@ class Memories(dict[GroupKey, GroupMemory]):
         if not group.spec.exclusive:
             return []
         return [
-            (key, memory.levels)
+            (key, levels)
             for key, memory in self.items()
-            if key.policy == group.key.policy and key != group.key and memory.levels is not None
-            if now < memory.claimed_until or runs_in(key, memory.levels, index)
+            if key.policy == group.key.policy and key != group.key and (levels := levels_of(memory.state)) is not None
+            if now < claimed_until(memory.state) or runs_in(key, levels, index)
         ]

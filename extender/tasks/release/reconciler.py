@@ -28,11 +28,31 @@ from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import GroupQueue
 from extender.tasks.leader_election import LeadershipLost
 from extender.tasks.release.choosing import NO_PLACE, Propose, StepChooser
-from extender.tasks.release.groups import GroupMemory, Memories, group_state
+from extender.tasks.release.groups import GroupMemory, Hold, Memories, group_state
 from extender.tasks.release.waiting import WaitingGroups
 from extender.tasks.release.writes import PlacementWriter, PodReleaser, StepWriter
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import Do, GroupState, GroupStep, WaitReason, next_step
+from extender.verbs.release.states import (
+    AllBound,
+    Chosen,
+    Decided,
+    Emptied,
+    Expired,
+    NoneAsked,
+    NotWritten,
+    Observed,
+    PlacementDeleted,
+    PodsCame,
+    PodsDeleted,
+    ReservationEnded,
+    Resumed,
+    Unanswered,
+    Unasked,
+    VictimsGone,
+    claimed_until,
+    read_back,
+)
 
 _LOG = logging.getLogger(__name__)
 _WORKERS: Final = 16  # groups that wait for writes at a time; the writes have limits of their own
@@ -180,11 +200,12 @@ class GroupReconciler:
             if group is None:
                 return
             memory = self._known(group)
-            if memory.decision is not None:
-                step = next_step(group, memory.decision, ())
+            decision = memory.decision
+            if decision is not None:
+                step = next_step(group, decision, ())
                 group = replace(group, waiting=step.pods if step.do is Do.RELEASE else ())
                 if group.released or group.waiting:
-                    await reserve(group, memory, memory.decision)
+                    await reserve(group, memory, decision)
         except Exception:  # noqa: BLE001 - as in `_work`, where the group is tried again
             self._failed(key)
 
@@ -231,23 +252,24 @@ class GroupReconciler:
 
     def _known(self, group: GroupState) -> GroupMemory:
         """The memory of a group. The time of a new one counts from the creation of its oldest waiting pod."""
-        now = self._clock.now()
         memory = self.memory.get(group.key)
         if memory is None:
-            waited = (self._utc_now() - group.created).total_seconds() if group.created is not None else 0.0
-            memory = self.memory[group.key] = GroupMemory(now, now - max(waited, 0.0))
-            stored = self._placements.find(group.key)
-            if stored is not None and stored.decision is not None:
-                memory.decision, memory.since = stored.decision, now
-                # The first `_begin` of a term may have reserved room: its end and the claim to the domain are known by the slots.
-                memory.reserved_until = self._index.reserved.until(group.key)
-                left = self._writer.claim_left(group.spec, stored.decision)
-                memory.claimed_until = max(now + left, memory.reserved_until)
-        decision = memory.unanswered or memory.decision
-        if decision is not None:
-            memory.levels = decision.levels
-        memory.emptied = None
+            memory = self.memory[group.key] = self._new_memory(group)
+        if isinstance(memory.state, Emptied):
+            memory.record(PodsCame())
+        if isinstance(memory.state, Chosen):
+            memory.record(NotWritten())  # the last look at the group was broken off before the write
         return memory
+
+    def _new_memory(self, group: GroupState) -> GroupMemory:
+        now = self._clock.now()
+        stored = self._placements.find(group.key)
+        if stored is None or stored.decision is None:
+            waited = (self._utc_now() - group.created).total_seconds() if group.created is not None else 0.0
+            return GroupMemory(now, now - max(waited, 0.0))
+        # The first `_begin` of a term may have reserved room: the end of the slots is the end of the claim.
+        left, out = self._writer.claim_left(group.spec, stored.decision), len(group.released) + len(group.bound)
+        return GroupMemory(now, now, read_back(stored, max(now + left, self._index.reserved.until(group.key)), out))
 
     async def _reconcile(self, group: GroupState) -> None:
         """Reads the group, decides, and writes one thing; again until it waits."""
@@ -258,22 +280,23 @@ class GroupReconciler:
         # 4. At most `_MOST_STEPS` in a row. `concerned` has only the pods that the step releases or has released, because the
         #    others must not need room yet.
         memory, step = self._known(group), GroupStep(Do.WAIT, GroupPhase.COLLECTING, WaitReason.INCOMPLETE)
-        if memory.decision is None and self._is_stale():
+        if memory.decided is None and self._is_stale():
             self._queue.add_at(group.key, self._clock.now() + _STALE_SECONDS)
             return
         await self._writer.read_late(group, memory)
         await self._writer.catch_up_records(group, memory)
         self._give_back_unasked(group, memory)
         for _ in range(_MOST_STEPS):
-            memory.observe(group, self._clock.now())
-            refused = {**memory.refused, **dict.fromkeys(memory.gone, "it does not exist any more")}
-            step = next_step(group, memory.decision, memory.sent.keys(), refused)
+            memory.record(Observed([pod.uid for pod in group.waiting], self._clock.now()))
+            known = memory.pods
+            refused = {**known.refused, **dict.fromkeys(known.absent, "it does not exist any more")}
+            step = next_step(group, memory.decision, known.sent.keys(), refused)
             concerned = group
-            if step.pods or memory.decision is not None:
-                out = (pod for pod in group.waiting if pod.uid in memory.sent)
+            if step.pods or memory.decided is not None:
+                out = (pod for pod in group.waiting if pod.uid in known.sent)
                 concerned = replace(group, waiting=(*step.pods, *out))
-            if memory.unanswered is not None and step.do is not Do.WAIT:
-                step = replace(step, do=Do.DECIDE, levels=memory.unanswered.levels)
+            if isinstance(memory.state, Unanswered) and step.do is not Do.WAIT:
+                step = replace(step, do=Do.DECIDE, levels=memory.state.decision.levels)
             else:
                 step = await self._chooser.choose(concerned, memory, step)
             step = await self._carry_out(concerned, memory, step)
@@ -292,8 +315,9 @@ class GroupReconciler:
             return decided
         if step.do is Do.PREEMPT:
             return await self._preempt(group, memory, step)
-        if step.pods and step.do is Do.RELEASE and memory.decision is not None:
-            return await self._writer.release(group, memory, memory.decision, step)
+        decision = memory.decision
+        if step.pods and step.do is Do.RELEASE and decision is not None:
+            return await self._writer.release(group, memory, decision, step)
         return step
 
     async def _preempt(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> GroupStep:
@@ -302,16 +326,18 @@ class GroupReconciler:
         pod = min(group.waiting, key=lambda pod: pod.priority)
         if await self._remove(pod, victims):
             return replace(step, do=Do.WAIT)
-        memory.removing, memory.preempts_from = (), memory.wait(self._clock.now())
+        problem = f"{counted(len(victims), 'pod')} of lower priority hold the room, and could not be preempted"
+        again = memory.wait(self._clock.now(), problem)
+        memory.goal = replace(memory.goal, preempts_from=again)
+        memory.record(VictimsGone())
         self._index.reserved.release(group.key)
-        self._queue.add_at(group.key, memory.preempts_from)
-        memory.problem = f"{counted(len(victims), 'pod')} of lower priority hold the room, and could not be preempted"
-        return GroupStep(Do.WAIT, GroupPhase.DECIDING, WaitReason.NO_ROOM, memory.problem)
+        self._queue.add_at(group.key, again)
+        return GroupStep(Do.WAIT, GroupPhase.DECIDING, WaitReason.NO_ROOM, problem)
 
     def _follow_up(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> None:
         """Queues the group for its next try, and for the end of its time."""
-        if step.phase is GroupPhase.BOUND and not memory.was_bound:
-            memory.was_bound, memory.has_expired = True, False
+        if step.phase is GroupPhase.BOUND and isinstance(memory.state, Decided | Expired | Unasked):
+            memory.record(AllBound())
             self._waiting.room_changed()  # its namespace may have room reserved for another group now
         self._follow_claims(group, memory)
         may_lose = bool(group.released) and step.reason is not WaitReason.NO_NODES_YET  # the nodes of their room
@@ -320,23 +346,23 @@ class GroupReconciler:
             self._lines.leave(group.key)
         self._wake_line(group.key.namespace)
         if step.reason in {WaitReason.NOT_WRITTEN, WaitReason.DOMAIN_FULL}:
-            self._queue.add_at(group.key, memory.next_try)
-        over = memory.since + group.spec.decision_timeout
+            self._queue.add_at(group.key, memory.goal.next_try)
+        over = memory.goal.since + group.spec.decision_timeout
         if step.phase is not GroupPhase.BOUND and over > self._clock.now():
             self._queue.add_at(group.key, over)
-        if memory.reserved_until > self._clock.now() and group.released:
-            self._queue.add_at(group.key, memory.reserved_until)
+        until = self._index.reserved.until(group.key)
+        if until > self._clock.now() and group.released:
+            self._queue.add_at(group.key, until)
 
     def _follow_claims(self, group: GroupState, memory: GroupMemory) -> None:
         """Wakes other groups if fewer pods of this group wait for nodes, or if its claim to its domain has ended."""
-        before = memory.without_nodes, memory.is_claimed
-        may_grow = memory.decision is not None and group.spec.may_grow(memory.decision.levels)
+        decision, before, until = memory.decision, memory.hold, claimed_until(memory.state)
+        may_grow = decision is not None and group.spec.may_grow(decision.levels)
         without = [pod for pod in group.released if not self._index.reserved.node_of(pod.uid)] if may_grow else []
-        memory.without_nodes = len(without)
-        memory.is_claimed = group.spec.exclusive and self._clock.now() < memory.claimed_until
-        if memory.is_claimed:
-            self._queue.add_at(group.key, memory.claimed_until)
-        if before[0] > memory.without_nodes or before[1] > memory.is_claimed:
+        memory.hold = Hold(len(without), group.spec.exclusive and self._clock.now() < until)
+        if memory.hold.is_claimed:
+            self._queue.add_at(group.key, until)
+        if before.without_nodes > memory.hold.without_nodes or before.is_claimed > memory.hold.is_claimed:
             self._waiting.room_changed()
 
     def _wake_line(self, namespace: str) -> None:
@@ -350,27 +376,28 @@ class GroupReconciler:
         If the scheduler asks again, room is reserved again for the remaining pods of the group, if there still is some.
         """
         reserved, now = self._index.reserved, self._clock.now()
-        if memory.decision is not None and group.spec.may_grow(memory.decision.levels):
+        decision = memory.decision
+        if decision is not None and group.spec.may_grow(decision.levels):
             with_room = tuple(pod for pod in group.released if reserved.node_of(pod.uid))
             group = replace(group, released=with_room)  # the others wait for nodes
-        unasked, again = memory.observe_released(group, reserved.requests, now, self._settings.unasked)
+        memory.asking, again = memory.asking.observe(group, reserved.requests, now, self._settings.unasked)
+        unasked = memory.asking.unasked
         if again is not None:
             self._queue.add_at(group.key, again)
         left = [slot for slot in reserved.slots_of(group.key) if slot.pod not in unasked]
         if len(left) < len(reserved.pods_of(group.key)):
             _LOG.warning("reserved room is given back, as no scheduler asks", extra={"group": str(group.key)})
-            reserved.reserve(group.key, left, memory.reserved_until)
+            reserved.reserve(group.key, left, reserved.until(group.key))
         if group.released and len(unasked) == len(group.released):
-            memory.has_expired = memory.is_unasked = True
-            memory.claimed_until = 0.0
-        elif memory.is_unasked and not unasked:
-            memory.has_expired = memory.is_unasked = False
+            memory.record(NoneAsked())
+        elif isinstance(memory.state, Unasked) and not unasked:
+            memory.record(Resumed())
 
     def _expire_reservations(self) -> None:
         for key in self._index.reserved.expire(self._clock.now()):
             _LOG.warning("reserved room has expired", extra={"group": str(key)})
             if key in self.memory:
-                self.memory[key].has_expired, self.memory[key].claimed_until = True, 0.0
+                self.memory[key].record(ReservationEnded())
             self._queue.add(key)
 
     async def _end(self, key: GroupKey) -> None:
@@ -380,14 +407,18 @@ class GroupReconciler:
         self._waiting.set_short(key, is_short=False)
         self._lines.leave(key)
         self._wake_line(key.namespace)
-        memory = self.memory.setdefault(key, GroupMemory(now, now))
-        if memory.without_nodes or memory.is_claimed:
-            memory.without_nodes, memory.is_claimed = 0, False
+        memory = self.memory.get(key)
+        if memory is None:  # read back here, because pods may come again
+            memory = self.memory[key] = GroupMemory(now, now, read_back(self._placements.find(key)))
+        if any(memory.hold):
+            memory.hold = Hold()
             self._waiting.room_changed()
-        memory.sent, memory.levels, memory.step, memory.status_written_at = {}, None, None, float("-inf")
-        memory.emptied = now if memory.emptied is None else memory.emptied
-        if now < memory.emptied + self._settings.keep_empty:
-            self._queue.add_at(key, memory.emptied + self._settings.keep_empty)
+        memory.report = replace(memory.report, step=None, written_at=float("-inf"))
+        if not isinstance(memory.state, Emptied):
+            memory.record(PodsDeleted(now))
+        end = self._settings.keep_empty + (memory.state.at if isinstance(memory.state, Emptied) else now)
+        if now < end:
+            self._queue.add_at(key, end)
             return
         try:
             await self._placements.delete(key)
@@ -397,4 +428,5 @@ class GroupReconciler:
             _LOG.warning("an object cannot be deleted", extra={"group": str(key), "error": str(error)})
             self._queue.add_at(key, memory.wait(now))
             return
+        memory.record(PlacementDeleted())
         del self.memory[key]

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
@@ -39,7 +40,7 @@ from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.leader_election import LeadershipLost
-from extender.tasks.release.groups import BEGIN_AFTER, GroupMemory, event_of
+from extender.tasks.release.groups import BEGIN_AFTER, GroupMemory, Report, claim_of, event_of
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import (
     Do,
@@ -50,6 +51,18 @@ from extender.verbs.release.progress import (
     release_patch,
     status_of,
 )
+from extender.verbs.release.states import (
+    Adopted,
+    AllReleased,
+    NoAnswer,
+    NotReleased,
+    NotWritten,
+    Placed,
+    Sent,
+    StillSent,
+    Unanswered,
+    Written,
+)
 from extender.wire.policies.group_placements import decision_body, undecided_body
 
 JsonObject = dict[str, Any]
@@ -58,6 +71,7 @@ _LOG = logging.getLogger(__name__)
 
 MOST_TRIES: Final = 5
 _AT_ONCE: Final = 500
+_REFUSED_FOR: Final = 300.0
 _FORBIDDEN_WAIT: Final = 0.5  # seconds; longer than an API server takes to read the roles, mostly
 
 
@@ -320,32 +334,30 @@ class StepWriter:
 
     async def decide(self, group: GroupState, memory: GroupMemory, levels: tuple[Level, ...]) -> GroupStep:
         """Writes a decision, or once more the decision whose write was not answered, if it has these levels."""
-        # 1. Without an answer the decision may stand. The group keeps its room and its domain, and `memory.unanswered` has it
-        #    written again. The write is repeated even where a read shows the old decision, because it may still take effect.
+        # 1. Without an answer the decision may stand. The group keeps its room and its domain, and the decision is written again.
+        #    The write is repeated even where a read shows the old decision, because it may still take effect.
         # 2. After any other failure it does not stand, and the room is given up.
         # 3. An earlier decision stands that is not the one to be replaced: it is followed.
-        decision = memory.unanswered
-        if decision is None or decision.levels != levels:
+        if isinstance(memory.state, Unanswered):
+            decision = memory.state.decision
+        else:
             decided = self._utc_now().replace(microsecond=0)  # what the API server keeps
             decision = GroupDecision(group.key, group.spec.gate, max(group.size, 1), levels, decided)
-            memory.levels, memory.claimed_until = levels, self._clock.now() + self._claim(group.spec, levels)
         pods = [pod.uid for pod in group.waiting][:MOST_RECORDED] if group.spec.counts_domains else None
         try:
             stands = await self._write_decision(group, memory, decision, pods)
         except LeadershipLost:
             raise
         except KubeError as error:
-            if may_be_made(error):
-                memory.unanswered = decision
-            if memory.unanswered is None:
+            memory.record(NoAnswer(decision) if may_be_made(error) else NotWritten())
+            if not isinstance(memory.state, Unanswered):
                 self._reserved.release(group.key)
-                memory.levels, memory.claimed_until = None, 0.0
             memory.wait(self._clock.now())
             return GroupStep(
                 Do.WAIT, GroupPhase.DECIDING, WaitReason.NOT_WRITTEN, f"the decision cannot be written: {error}"
             )
-        memory.decision, memory.levels, memory.unanswered = stands, stands.levels, None
-        memory.progress(self._clock.now())
+        memory.record(Written(stands))
+        memory.goal = memory.goal.reached(self._clock.now())
         if stands != decision:
             self._reserved.release(group.key)
         else:
@@ -369,16 +381,13 @@ class StepWriter:
                     raise
             await self._clock.sleep(_FORBIDDEN_WAIT)
 
-    def _claim(self, spec: ReleaseSpec, levels: Sequence[Level]) -> float:
-        """The seconds after its decision in which a domain is the group's own although no pod of it runs there."""
-        return max(self._settings.reservation, spec.decision_timeout if spec.may_grow(levels) else 0.0)
-
     def claim_left(self, spec: ReleaseSpec, decision: GroupDecision) -> float:
-        """The rest of these seconds for a decision of an earlier leader; 0 if they are over, or if the group had room."""
+        """The rest of the claim for a decision of an earlier leader; 0 if it is over, or if the group had room."""
         if not spec.may_grow(decision.levels):
             return 0.0
+        seconds = claim_of(spec, decision.levels, self._settings)
         passed = (self._utc_now() - decision.decided).total_seconds()
-        return min(max(self._claim(spec, decision.levels) - passed, 0.0), self._claim(spec, decision.levels))
+        return min(max(seconds - passed, 0.0), seconds)
 
     async def _owner(self, group: GroupState) -> Mapping[str, str] | None:
         """The owner of the object, with which it is deleted: the controller of the group, or the single pod of a group of one."""
@@ -392,35 +401,39 @@ class StepWriter:
     ) -> GroupStep:
         """Releases the pods of a step, one patch each. They count as released from before the first patch."""
         if failed := await self._record(group, decision, [pod.uid for pod in step.pods]):
-            memory.problem = failed
-            self._come_back(group.key, memory.wait(self._clock.now()))
-            return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.FAILED, failed)
-        memory.has_expired = False
+            return self._failed(group, memory, failed)
         # Before the patches: the watch may show a released pod before its patch is answered.
-        self._expect(group, memory, [pod.uid for pod in step.pods])
+        memory.record(Sent([pod.uid for pod in step.pods], self._expect(group)))
         outcomes = await self._pods.release_all(step.pods, decision)
-        failed = ""
+        failed, unsent, absent, refusals = "", set[str](), set[str](), dict[str, str]()
         for pod, (result, error) in zip(step.pods, outcomes, strict=True):
             self._recorder.record_patch(str(result))
             if result in {Result.RELEASED, Result.ALREADY, Result.UNKNOWN}:
                 continue  # the watch shows it, or the pod is read when the expectation expires
-            memory.sent.pop(pod.uid, None)
             if result is Result.GONE:
-                memory.gone.add(pod.uid)
+                absent.add(pod.uid)
             elif result is Result.REFUSED:
-                self._come_back(group.key, memory.refuse(pod.uid, error, self._clock.now()))
+                refusals[pod.uid] = error
                 _LOG.warning("a release was refused", extra={"pod": pod.full_name, "error": error})
             else:
+                unsent.add(pod.uid)
                 failed = f"{pod.name}: {error}"
+        again = self._clock.now() + _REFUSED_FOR
+        memory.record(NotReleased(frozenset(unsent), frozenset(absent), refusals, again))
+        if refusals:
+            self._come_back(group.key, again)
         if failed:
-            memory.problem = failed
-            self._come_back(group.key, memory.wait(self._clock.now()))
-            return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.FAILED, failed)
-        memory.progress(self._clock.now())
-        if not memory.is_placed and len(step.pods) + len(group.released) + len(group.bound) >= decision.size:
-            memory.is_placed = True
+            return self._failed(group, memory, failed)
+        memory.goal = memory.goal.reached(self._clock.now())
+        is_placed = isinstance(memory.decided, Placed)
+        if not is_placed and len(step.pods) + len(group.released) + len(group.bound) >= decision.size:
+            memory.record(AllReleased())
             self._recorder.record_wait(self._clock.now() - memory.first_seen)
         return GroupStep(Do.RELEASE, GroupPhase.RELEASING, WaitReason.RELEASING, step.message)
+
+    def _failed(self, group: GroupState, memory: GroupMemory, problem: str) -> GroupStep:
+        self._come_back(group.key, memory.wait(self._clock.now(), problem))
+        return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.FAILED, problem)
 
     async def _record(self, group: GroupState, decision: GroupDecision, pods: Sequence[str]) -> str:
         """Records pods with their group if its policy counts domains. Why that failed; empty if it did not."""
@@ -455,13 +468,13 @@ class StepWriter:
         if placement is not None and placement.decision is not None:
             if placement.pods is None:
                 failed = await self._record(group, placement.decision, [pod.uid for pod in out])
-        elif is_own_group(group.key) and adopted is not None and memory.decision is None:
+        elif is_own_group(group.key) and adopted is not None and memory.decided is None:
             levels = () if adopted.level is None else (adopted.level,)
             decided = self._utc_now().replace(microsecond=0)
             decision = GroupDecision(group.key, group.spec.gate, 1, levels, decided)
             try:
                 owner = await self._owner(group)
-                memory.decision = await self._placements.decide(decision, None, owner, [out[0].uid])
+                memory.record(Adopted(await self._placements.decide(decision, None, owner, [out[0].uid])))
             except LeadershipLost:
                 raise
             except KubeError as error:
@@ -470,45 +483,48 @@ class StepWriter:
             _LOG.warning("released pods are not recorded", extra={"group": str(group.key), "error": failed})
             self._come_back(group.key, self._clock.now() + BEGIN_AFTER)
 
-    def _expect(self, group: GroupState, memory: GroupMemory, uids: Sequence[str]) -> None:
-        """These pods count as released, until the watch shows it or they are read."""
+    def _expect(self, group: GroupState) -> float:
+        """Until when pods count as released. Then they are read, if the watch has not shown it."""
         until = self._clock.now() + self._settings.expectation
-        memory.sent.update(dict.fromkeys(uids, until))
         self._come_back(group.key, until)
+        return until
 
     async def read_late(self, group: GroupState, memory: GroupMemory) -> None:
         """Reads the pods whose release was sent and is not shown in time: the event or the patch may be lost."""
         by_uid, now = {pod.uid: pod for pod in group.waiting}, self._clock.now()
-        for uid in [uid for uid, until in memory.sent.items() if now >= until]:
+        gated, out = set[str](), set[str]()
+        for uid in [uid for uid, until in memory.pods.sent.items() if now >= until]:
             pod = by_uid.get(uid)
             self.expired += 1
             try:
                 is_gated = pod is not None and await self._pods.is_gated(PodRef.of(pod), group.spec.gate)
             except KubeError:
                 is_gated = False  # unknown: it counts as released for as long again
-            if is_gated or is_gated is None:
-                memory.sent.pop(uid, None)
-            else:
-                self._expect(group, memory, [uid])
+            (out if is_gated is False else gated).add(uid)
+        if gated:
+            memory.record(NotReleased(frozenset(gated)))
+        if out:
+            memory.record(StillSent(out, self._expect(group)))
 
     async def report(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> None:
         """Records the event of a step, and writes the status of the group when it is due."""
-        before, memory.step = memory.step, step
-        is_news = before is None or (before.phase, before.reason) != (step.phase, step.reason)
+        before = memory.report
+        memory.report = replace(before, step=step)
+        is_news = before.step is None or (before.step.phase, before.step.reason) != (step.phase, step.reason)
         if is_news:
-            event = event_of(group, memory.sent, step, self._utc_now())
+            event = event_of(group, memory.pods.sent, step, self._utc_now())
             if event is not None:
                 self._events.record(event)
         status = status_of(group, step)
         known, now = self._placements.find(group.key), self._clock.now()
-        if known is not None and (memory.written_status or known.status) == status:
+        if known is not None and (before.status or known.status) == status:
             return
         due = memory.status_due(is_written=known is not None, is_news=is_news, now=now)
         if now < due:
             self._come_back(group.key, due)
             return
         # Cleared first: after a failed write it is not known what the object has.
-        memory.written_status, memory.status_written_at = None, now
+        memory.report = Report(step, None, now)
         try:
             if known is None and memory.decision is not None:
                 pods = self._gated.recorded_in(group.key) if group.spec.counts_domains else None
@@ -516,7 +532,7 @@ class StepWriter:
             elif known is None:
                 await self._placements.begin(group.key, group.spec.gate, max(group.size, 1))
             await self._placements.write_status(group.key, status)
-            memory.written_status = status
+            memory.report = Report(step, status, now)
         except LeadershipLost:
             raise
         except KubeError as error:

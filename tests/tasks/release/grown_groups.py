@@ -6,6 +6,8 @@ from collections import Counter
 from random import Random
 
 from extender.kube.errors import Unreachable
+from extender.tasks.release.groups import group_state
+from extender.verbs.release.states import Emptied, Placed, decided_of
 from tests.fake_api import never
 from tests.tasks.release.queued_groups import bind_some, failing, show_some
 from tests.tasks.release.scene import Scene
@@ -96,3 +98,31 @@ async def play(seed: int, cases: Counter[str], *, lost: float = 0.1, exclusive: 
         assert not scene.manager.memory
         assert len(scene.index.gated) == 0
     assert scene.api.rejected == []
+
+
+async def restart(seed: int, cases: Counter[str]) -> None:
+    """A leader is killed, and no write of the next one succeeds: it knows each written decision, and which groups are placed."""
+    rng = Random(seed)
+    scene = Scene(dict(ROOMS), decision_timeout=100_000.0)
+    for gang, size in SIZES.items():
+        scene.create(gang, *range(size), size=size)
+    async with scene.leading() as manager:
+        for _ in range(rng.randrange(4, 14)):
+            await disturb(scene, rng, cases, exclusive=False)
+        if rng.random() < 0.3:
+            for name in alive(scene, "p"):
+                scene.delete(name)
+        scene.show()
+        await scene.pass_time(1)
+        before = {key: memory.state for key, memory in manager.memory.items()}
+    scene.api.fail = lambda _call, _name: Unreachable("away")
+    async with scene.leading() as manager:
+        await scene.pass_time(0.5)
+        for key, state in before.items():
+            cases[type(state).__name__] += 1
+            earlier, now = decided_of(state), decided_of(manager.memory[key].state)
+            assert (earlier and earlier.decision) == (now and now.decision), (key, state)
+            assert isinstance(state, Emptied) == isinstance(manager.memory[key].state, Emptied), (key, state)
+            pods = group_state(key, scene.index.gated, scene.index.pods)
+            is_whole = pods is not None and now is not None and len(pods.released + pods.bound) >= now.decision.size
+            assert not is_whole or isinstance(now, Placed), (key, state)

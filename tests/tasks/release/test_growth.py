@@ -12,7 +12,7 @@ from extender.kube.effects import PodRef
 from extender.model.release import Growth, OnTimeout, Proposal
 from extender.verbs.release.progress import GroupState, WaitReason
 from tests.gangs import gated_json
-from tests.tasks.release.grown_groups import grown, play
+from tests.tasks.release.grown_groups import grown, play, restart
 from tests.tasks.release.scene import Scene
 
 
@@ -181,3 +181,10 @@ async def test_it_stays_there_also_in_these_orders_of_events(seed: int) -> None:
 async def test_no_two_groups_of_an_exclusive_policy_share_a_domain_whatever_fails(seed: int) -> None:
     """132, 167: a new leader decides a group while pods of another one are released and not bound."""
     await play(seed, Counter(), lost=0.4, exclusive=True)
+
+
+async def test_a_new_leader_reads_the_state_of_each_group_from_its_object() -> None:
+    cases: Counter[str] = Counter()
+    for seed in range(20):
+        await restart(seed, cases)
+    assert min(cases[kind] for kind in ("Releasing", "Placed", "Bound", "Emptied")) >= 3, cases

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from extender.model.release import GroupKey, OnTimeout
+from extender.model.release import GroupKey, OnTimeout, Replacement
 from extender.settings.policies import Release
 from tests.tasks.release.contest import Contest
 from tests.tasks.release.scene import POLICY, Scene
@@ -79,6 +79,29 @@ async def test_a_new_leader_goes_on_with_the_victims_that_are_left() -> None:
         scene.delete("low-1")
         await scene.pass_time(2)
         assert set(scene.released("high")) == {"high-0", "high-1"}
+
+
+async def test_a_group_that_has_lost_its_domain_is_released_into_the_one_that_it_preempts_in() -> None:
+    scene = Contest(replacement=Replacement.REDECIDE)
+    async with scene.leading():
+        await scene.pass_time(1)
+        scene.bind()
+        scene.rooms["b"] = 2
+        scene.create("high", 0, 1, priority=1000)
+        await scene.pass_time(1)
+        scene.bind()
+        assert scene.released("high") == {"high-0": "b", "high-1": "b"}
+        scene.rooms["b"] = 0
+        scene.delete("high-0")
+        scene.delete("high-1")
+        scene.create("high", 2, 3, priority=1000)
+        await scene.pass_time(7)
+        assert scene.removed == [["low-0", "low-1"]]
+        assert scene.released("high") == {}, "the victims have not left"
+        scene.delete("low-0")
+        scene.delete("low-1")
+        await scene.pass_time(2)
+        assert scene.released("high") == {"high-2": "a", "high-3": "a"}
 
 
 async def test_a_group_whose_time_is_over_preempts_none() -> None:

@@ -274,6 +274,21 @@ async def test_a_second_look_writes_nothing() -> None:
     assert scene.api.calls[before:] == [], "nor does another leader"
 
 
+async def test_the_wait_of_a_group_is_counted_once_also_where_a_pod_is_replaced_under_another_leader() -> None:
+    scene = Scene({"a": 4})
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(1)
+        scene.bind()
+        await scene.pass_time(1)
+    scene.delete("x-1")
+    scene.create("x", 3, size=2)
+    async with scene.leading():
+        await scene.pass_time(1)
+        assert set(scene.released()) == {"x-2", "x-3"}
+    assert scene.counts.of["placed"] == 1
+
+
 async def test_two_groups_of_a_policy_that_is_exclusive_never_share_a_domain() -> None:
     scene = Scene({"a": 9, "b": 9}, exclusive=True)
     for gang in "xyz":

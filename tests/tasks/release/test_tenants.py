@@ -129,7 +129,7 @@ async def test_quotas_that_contradict_each_other_hold_groups_with_a_reason_and_n
         assert set(scene.released("mine")) == {"mine-1", "mine-2"}
         gates = [body["spec"]["schedulingGates"] for body in scene.api.pods.values() if is_own(body)]
         assert gates == 40 * [[{"name": OWN_GATE}]]
-        held = [memory.step for key, memory in scene.manager.memory.items() if key.namespace == NOISE]
+        held = [memory.report.step for key, memory in scene.manager.memory.items() if key.namespace == NOISE]
         said = {step.reason for step in held if step is not None}
         assert said <= {WaitReason.QUOTA, WaitReason.BUDGET, WaitReason.INCOMPLETE}
         texts = [step.message for step in held if step is not None and step.reason is WaitReason.QUOTA]

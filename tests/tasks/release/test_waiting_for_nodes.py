@@ -97,7 +97,7 @@ async def test_a_namespace_shows_an_autoscaler_so_many_groups_at_a_time_and_othe
         scene.create("mine", 1, 2, namespace=SHOP)
         await scene.pass_time(2)
         assert len(scene.released("mine")) == 2
-        held = [memory.step for key, memory in scene.manager.memory.items() if key.namespace == "noise"]
+        held = [memory.report.step for key, memory in scene.manager.memory.items() if key.namespace == "noise"]
         reported = {step.message for step in held if step is not None and step.reason == "NamespaceBudget"}
         assert "release.groupsPerNamespace: 10 groups of the namespace wait for nodes" in reported
         deleted = sorted(scene.released("g"))[:4]
