@@ -223,6 +223,33 @@ def test_files_of_features_below_the_line_do_no_io() -> None:
     assert found == []
 
 
+# Writers that need no term of leadership, by file and class.
+UNCHECKED_WRITERS = {
+    "extender/compose/leadership.py: Writer": "the Lease itself",
+    "extender/compose/admission.py: WebhookObjects": "the EndpointSlice of a replica, which each replica writes",
+}
+
+
+def test_every_other_writer_is_checked_for_the_term_of_its_leader() -> None:
+    """Only the job of a leader is cancelled with its Lease. A write that the job has begun to prepare is refused."""
+    writers = set(
+        re.findall(r"^class (\w+)\((?:Calls|_Recording)\)", text_of(PACKAGE / "kube/writer.py"), re.MULTILINE)
+    )
+    made = [
+        (path, node)
+        for path in modules_below("compose")
+        for node in nodes_of(path)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in writers
+    ]
+    unchecked = [
+        f"{path.relative_to(ROOT).as_posix()}: {ast.unparse(node.func)}"
+        for path, node in made
+        if len(node.args) < 4 and "check" not in {keyword.arg for keyword in node.keywords}
+    ]
+    assert len(made) > len(unchecked)
+    assert sorted(unchecked) == sorted(UNCHECKED_WRITERS)
+
+
 def test_every_setting_is_read_somewhere() -> None:
     """A setting that does nothing would be a promise that is not kept."""
     sources = [path for path in PACKAGE.rglob("*.py") if "settings" not in {path.parent.name, path.stem}]

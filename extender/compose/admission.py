@@ -180,7 +180,8 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     verb = AdmitVerb(index.policies, namespaces, settings, _Nodes(index), index.domains)
     # 2. Status and events of policies, which the leader writes.
     counts = metrics.admission()
-    objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=metrics.record_write)
+    observe, check = metrics.record_write, base.replica.check_term
+    objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=observe, check=check)
     events = EventRecorder(objects_of_policies.create_event, clock, EVENT_LIMIT)
     status = PolicyStatus(
         objects_of_policies,
@@ -200,7 +201,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     service = AdmissionService(decide, readiness, counts, settings.server, policies.webhook)
     service.prepare = partial(_prepare, verb, namespaces)
     # 3. Certificates, webhook configurations and the EndpointSlice.
-    objects = WebhookObjects(session.writes, observe=metrics.record_write)
+    objects = WebhookObjects(session.writes, observe=observe, check=check)
     target = target_of(policies, namespace)
     certificates = _certificates(base, objects, target, tls)
     wanted = {
@@ -213,7 +214,8 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     # An EndpointSlice can only list pods of its own namespace.
     if pod is not None and (target.namespace or namespace) == namespace:
         place = Endpoint(namespace, policies.webhook.service, pod, policies.webhook.bind_address.port)
-        endpoint = WebhookEndpoint(objects, place, readiness, clock)
+        # Each replica writes its own EndpointSlice, so it need not lead.
+        endpoint = WebhookEndpoint(WebhookObjects(session.writes, observe=observe), place, readiness, clock)
     metrics.report(catalogue.WEBHOOK_CERTIFICATE_EXPIRY, lambda: {**tls.ends, **certificates.ends})
     metrics.report(catalogue.WEBHOOK_CERTIFICATE_ROTATIONS, lambda: certificates.steps)
     metrics.report(catalogue.WEBHOOK_CONFIGURATION_REPAIRS, lambda: configurations.repairs)
