@@ -14,11 +14,17 @@ from operator import add
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from extender.model.constraints.clauses import Clause
+from extender.model.constraints.directed import Directed, DirectedTerm, Element
 from extender.model.constraints.labels import Labels
-from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm
+from extender.model.constraints.node_affinity import (
+    ANY_NODE,
+    NodeAffinity,
+    NodeRequirement,
+    NodeSelectorTerm,
+    PreferredNodeTerm,
+)
 from extender.model.constraints.selectors import EVERYTHING, NOTHING, LabelSelector
 from extender.model.constraints.spread import SpreadDirective
-from extender.model.constraints.terms import is_cross_namespace_term
 from extender.model.rejections import Reason
 from extender.model.release import ReleaseSpec
 
@@ -263,30 +269,53 @@ _POD_TERMS: Final = ("affinity.podAffinity.", "affinity.podAntiAffinity.")
 _ONE_TERM: Final = Size(node_selector_terms=1)
 
 
+class TermPart(NamedTuple):
+    """A requirement of a node selector term: its field, its clause and its size.
+
+    - ``content``: the JSON that it was read from; for an unknown field, its whole content.
+    - ``requirement``: the value of the model, in policies and in existing pods. None for an unknown field, and for JSON that
+      cannot be parsed.
+    """
+
+    name: str
+    content: Any
+    clause: Clause
+    size: Size
+    requirement: NodeRequirement | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class NodeTerm:
-    """A required node selector term as JSON, and its requirements as clauses. Without a clause it matches no node.
+    """A required node selector term: its requirements as clauses. Without a clause it matches no node.
 
-    ``parts``: each requirement with its field, its clause and its size. For an unknown field, its whole content.
+    - ``value``: the JSON that it was read from; empty for a term of an existing pod.
+    - ``selector``: the value of the model, in policies and in existing pods.
     """
 
     value: JsonObject
     clauses: frozenset[Clause]
-    parts: tuple[tuple[str, Any, Clause, Size], ...] = ()
+    parts: tuple[TermPart, ...] = ()
+    selector: NodeSelectorTerm | None = None
 
     @property
     def size(self) -> Size:
         """What the term counts against the limits."""
-        return Size(*map(sum, zip(_ONE_TERM, *(size for _, _, _, size in self.parts), strict=True)))
+        return Size(*map(sum, zip(_ONE_TERM, *(part.size for part in self.parts), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class InjectedItem:
-    """One element of a list that is injected: the JSON, a key that equal elements share, and its size."""
+    """One element of a list of pods, with a key that equal elements share, and its size.
+
+    - ``value``: the JSON that it was read from; empty for an element of an existing pod.
+    - ``element``: the value of the model, in policies and in existing pods. None for a toleration, and for JSON that cannot be
+      parsed.
+    """
 
     value: JsonObject
     key: str
     size: Size
+    element: Directed | Element | None = None
 
 
 class Items(tuple[InjectedItem, ...]):  # noqa: SLOT001 (it has attributes, which a tuple cannot keep in slots)
@@ -329,7 +358,7 @@ class Directives:
     # Elements to append, by the dotted path of the list below the pod's spec.
     lists: Mapping[str, Items] = field(default_factory=dict)
     # Constraints with ScheduleAnyway and minDomains: they are scored and never injected, because the API rejects them.
-    soft_min_domains: tuple[JsonObject, ...] = ()
+    soft_min_domains: tuple[InjectedItem, ...] = ()
     # About constraints that pods have, from the manifest or from a policy: `verbs/admit/spread_directives.py`.
     spread: tuple[SpreadDirective, ...] = ()
     nodes: NodeAffinity = ANY_NODE
@@ -383,11 +412,9 @@ class Policy:
     @property
     def is_cross_namespace(self) -> bool:
         """Whether it directs a term that puts pods into the quota scope CrossNamespacePodAffinity. O(terms)."""
-        lists = self.directives.lists.items()
         return any(
-            is_cross_namespace_term(item.value)
-            for path, items in lists
-            if path.startswith(_POD_TERMS)
+            isinstance(item.element, DirectedTerm) and item.element.cross_namespace
+            for items in self.directives.lists.values()
             for item in items
         )
 

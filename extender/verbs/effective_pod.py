@@ -7,9 +7,7 @@ created while the webhook was down. The code of admission applies the policy to 
    Exception: two policies that override and contradict each other. Admission compares each with the pod's own value until one
    replaces it. Here the pod's own value is not considered any more, so the other policy may win. Writing such policies draws a
    warning.
-2. Terms and spread constraints are model objects, in the pod and in the policies. The elements of a policy are parsed with the
-   namespace and labels of the pod. Example: the pod and the policy have the same required term. The pod's element gets the key
-   of the policy's element, so the policy finds its term in the pod and adds nothing.
+2. The directives are applied to the fields of the pod's signature (`SignatureFields`), which are values of the model.
 3. Tolerations, gates, scheduler names and priority classes are left out: nothing can add them to a pod that exists.
 4. Soft constraints with minDomains are part of every effective pod, because the API server accepts them in no pod.
 5. An invalid policy with failurePolicy Fail refuses the pods that it selects, as at admission. A policy whose selectors cannot be
@@ -33,30 +31,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Final
 from weakref import ref
 
 import msgspec
-import orjson
 
 from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
+from extender.model.constraints.directed import DirectedConstraint
 from extender.model.constraints.labels import Labels
-from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, PreferredNodeTerm, node_selector
-from extender.model.constraints.spread import (
-    NO_SPREAD,
-    SpreadConstraint,
-    SpreadConstraints,
-    SpreadDirective,
-    revision_key,
-)
-from extender.model.constraints.terms import (
-    NO_AFFINITY,
-    AffinityTerm,
-    PodAffinity,
-    WeightedTerm,
-    is_cross_namespace_term,
-)
+from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity
+from extender.model.constraints.spread import NO_SPREAD, SpreadConstraints, SpreadDirective
+from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
 from extender.model.objects import Effective, Pod, PodSignature
 from extender.model.policies import (
     CLUSTER_KIND,
@@ -64,27 +50,21 @@ from extender.model.policies import (
     ConflictPolicy,
     Enforced,
     FailurePolicy,
-    InjectedItem,
-    Items,
-    JsonObject,
     Mode,
     Moment,
     Policy,
     PolicyKey,
-    Size,
     Subject,
 )
 from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
-from extender.verbs.admit.injected import InjectionRecord, read_records, subtract
+from extender.verbs.admit.injected import InjectionRecord, read_records
 from extender.verbs.admit.injection import DAEMON_SET, Injection, InjectionOutcome, gating
-from extender.verbs.admit.json_edits import put
-from extender.verbs.admit.pod_fields import TERMS_PATH, Bounds, Held
-from extender.verbs.admit.spread_directives import MIN_DOMAINS, NOTHING_DIRECTED, directed, of_revision
-from extender.verbs.admit.term_product import AdmissionBudget
-from extender.wire.objects.constraints import parse_affinity, parse_spread, parsed_from, size_of_parts
-from extender.wire.policies.node_terms import PLACING_LISTS, POD_TERMS, PREFERRED_NODES, SPREAD, WEIGHTED_POD_TERMS
+from extender.verbs.admit.pod_fields import Bounds
+from extender.verbs.admit.signature_fields import SignatureFields
+from extender.verbs.admit.spread_directives import MIN_DOMAINS, NOTHING_DIRECTED, directed
+from extender.wire.policies.node_terms import SPREAD
 
 _SEEN: Final = 10_000
 
@@ -243,9 +223,6 @@ class PolicyCounts:
         return made.missed
 
 
-Element: TypeAlias = PreferredNodeTerm | AffinityTerm | WeightedTerm | SpreadConstraint
-
-_TERM_LISTS: Final = (*POD_TERMS, *WEIGHTED_POD_TERMS)
 _POD: Final = ""  # the pointer of a pod's own record
 
 
@@ -301,10 +278,7 @@ def _without_injected(signature: PodSignature, policies: Sequence[Policy], bound
 class _Enforcement:
     """Policies applied to one signature: only the directives that decide about nodes.
 
-    ``injected``: the record of earlier injections. Its values do not count as the pod's own:
-
-    - node selector and required node terms: taken out of the pod before the policies are applied;
-    - spread constraints: they stay in the pod, but policies do not see them in its list.
+    ``injected``: the record of earlier injections, whose values do not count as the pod's own (`SignatureFields`).
     """
 
     def __init__(
@@ -316,39 +290,24 @@ class _Enforcement:
     ) -> None:
         """Applies the policies, up to a conflict that rejects the pod. O(elements of the pod and of the policies)."""
         self._signature = signature
-        # 1. The policies, with elements parsed for this pod: `matchLabelKeys` depend on its labels, terms on its namespace.
         outcome = self._outcome = InjectionOutcome()
         policies = outcome.within(bounds, policies)
         self._enforcing = [policy for policy in policies if policy.mode is Mode.ENFORCE]
-        self._crossing: set[int] = set()  # ids of elements with terms across namespaces: quotas charge pods for them
-        self._keys: dict[tuple[str, Element], str] = {}
-        # Kept alive in an attribute, because `_crossing` has the ids of the elements.
-        self._policies = [self._of_pod(policy) for policy in policies]
-        # 2. The pod, without the injected values. Above a limit only its node selector is read.
-        is_read = signature.excess is None
-        spec = _node_json(signature.node_affinity if is_read else NodeAffinity(signature.node_affinity.node_selector))
-        items: list[JsonObject] = []
-        if injected is not None:
-            spec, items = subtract(spec, injected), injected.items(SPREAD)
-        added = [
-            constraint for item in items if isinstance(constraint := _parse(SPREAD, item, signature), SpreadConstraint)
-        ]
-        self._injected = [*added, *(self._of_revision(constraint) for constraint in added)]
-        # 3. Both together. `held`: the policies that added something, so the pod lacked it.
-        self._injection = Injection(spec, bounds, AdmissionBudget(), is_pod=True, held=self._held())
-        changes = outcome.apply(self._injection, self._policies, Moment.SCHEDULING)
+        fields = self._fields = SignatureFields(signature, policies, bounds, injected)
+        # `held`: the policies that added something, so the pod lacked it.
+        changes = outcome.apply(Injection(fields, is_pod=True), policies, Moment.SCHEDULING)
         self.held = {change.policy.key: None for change in changes if not change.is_empty}
         self.audited = [
             change.policy.key for change in outcome.audited if not change.is_empty or change.has(ConflictPolicy.REJECT)
         ]
-        # 4. The directives `spread` of policies in mode Audit. `effective` applies the directives of policies that enforce.
+        # The directives `spread` of policies in mode Audit. `effective` applies the directives of policies that enforce.
         auditing = [policy for policy in policies if policy.mode is Mode.AUDIT]
         would = directed(signature.spread, auditing, signature, {}) if auditing else NOTHING_DIRECTED
         self.audited += [key for key in dict.fromkeys((*would.missed, *would.ruling)) if key not in self.audited]
         conflicts = [*(conflict for done in changes for conflict in done.conflicts), *filter(None, [outcome.conflict])]
         self.conflicts = {(conflict.policy, conflict.field) for conflict in conflicts}
-        # 5. A policy overrides the pod's own requirement of nodes. kube-scheduler applies that requirement nevertheless, because
-        #    the pod carries it. So `effective` keeps it: else the pod would be nominated to a node that kube-scheduler rejects.
+        # A policy overrides the pod's own requirement of nodes. kube-scheduler applies that requirement nevertheless, because
+        # the pod carries it. So `effective` keeps it: else the pod would be nominated to a node that kube-scheduler rejects.
         self._overrides_nodes = any(
             conflict.resolution is ConflictPolicy.OVERRIDE and not conflict.field.startswith(SPREAD)
             for done in changes
@@ -370,64 +329,10 @@ class _Enforcement:
         """The policy that refuses the pod."""
         return self._outcome.refused_by
 
-    def _of_pod(self, policy: Policy) -> Policy:
-        """The policy with its elements parsed as if they stood in the pod. An element that cannot be parsed is left out."""
-        lists = {
-            path: Items(self._elements(path, items))
-            for path, items in policy.directives.lists.items()
-            if path in PLACING_LISTS
-        }
-        return replace(policy, directives=replace(policy.directives, lists=lists))
-
-    def _elements(self, path: str, items: Items) -> Iterator[InjectedItem]:
-        for item in items:
-            element = _parse(path, item.value, self._signature)
-            if element is not None:
-                made = InjectedItem(element, item.key, item.size)  # type: ignore[arg-type]  # of the model in place of JSON
-                self._keys.setdefault((path, element), item.key)
-                if isinstance(element, SpreadConstraint):
-                    self._keys.setdefault((path, self._of_revision(element)), item.key)
-                if path in _TERM_LISTS and is_cross_namespace_term(item.value):
-                    self._crossing.add(id(made))
-                yield made
-
-    def _of_revision(self, constraint: SpreadConstraint) -> SpreadConstraint:
-        """The constraint of a policy as admission completes it in the pod: with the label key of the revision."""
-        own = self._signature
-        return of_revision(constraint, revision_key(own.owner_kind, own.labels), own.labels)
-
-    def _held(self) -> Held:
-        own = self._signature
-        affinity, spread = own.affinity, own.spread
-        if own.excess is not None:
-            return Held({}, Size(), own.excess.text)
-        size = size_of_parts(affinity, spread, own.node_affinity, own.preferred_nodes, own.tolerations)
-        lists: dict[str, Sequence[Element]] = {
-            PREFERRED_NODES: own.preferred_nodes,
-            POD_TERMS[0]: affinity.required,
-            POD_TERMS[1]: affinity.required_anti,
-            WEIGHTED_POD_TERMS[0]: affinity.preferred,
-            WEIGHTED_POD_TERMS[1]: affinity.preferred_anti,
-            SPREAD: [constraint for constraint in (*spread.hard, *spread.soft) if constraint not in self._injected],
-        }
-        return Held(
-            {
-                path: [
-                    InjectedItem(element, self._keys.get((path, element), str(number)), Size())  # type: ignore[arg-type]
-                    for number, element in enumerate(elements)
-                ]
-                for path, elements in lists.items()
-            },
-            size._replace(pod_bytes=parsed_from(own.size - len(own.injected))),
-        )
-
     @property
     def nodes(self) -> NodeAffinity:
         """The node requirements of pod and policies together. O(requirements)."""
-        fields = self._injection.fields
-        spec = put({}, TERMS_PATH, terms) if (terms := fields.required_terms) is not None else {}
-        _, (nodes, _) = parse_affinity(orjson.dumps(spec.get("affinity")), "")
-        return NodeAffinity(node_selector(fields.node_selector), nodes.terms, fields.apart)
+        return self._fields.nodes
 
     def effective(self, rules: Rules, held: Collection[PolicyKey], *, keeps_nodes: bool) -> PodSignature | None:
         """The effective signature; None where no policy changes it.
@@ -436,31 +341,30 @@ class _Enforcement:
         - ``keeps_nodes``: the pod's own node requirements stay in the signature, injected values included, because kube-scheduler
           applies them.
         """
-        signature, outcome = self._signature, self._outcome
+        signature, outcome, fields = self._signature, self._outcome, self._fields
         if outcome.refused_by is not None:
             reason = Reason.POLICY_FAILED if outcome.conflict is None else Reason.POLICY_CONFLICT
             return _refused(signature, outcome.refused_by, reason)
         if signature.excess is not None:
             return self._about_nodes(held)
-        spread = self._spread(rules)
+        spread = fields.spread(rules)
         wished = _with_soft_min_domains(spread, self._enforcing, signature.labels)
         wished, missed, ruling = directed(wished, self._enforcing, signature, self._min_domains)
         held = tuple(dict.fromkeys((*held, *missed)))
         if not held and wished is spread:
             return None
-        nodes = self.nodes
+        nodes = fields.nodes
         required = nodes if held else ANY_NODE  # a wish alone holds the pod to no node
-        if node_name := self._injection.fields.scalars["nodeName"]:
+        if node_name := fields.scalars["nodeName"]:
             required = required.at(node_name)
-        preferred = self._values(PREFERRED_NODES)[len(signature.preferred_nodes) :]
         # A pod must not be nominated to a node that its own requirements exclude.
         own = signature.node_affinity if keeps_nodes or self._overrides_nodes else nodes
         return replace(
             signature,
-            affinity=self._affinity(rules),
+            affinity=fields.affinity(rules),
             spread=wished,
             node_affinity=own,
-            enforced=Enforced(tuple(held), required, preferred, about_domains=ruling),
+            enforced=Enforced(held, required, fields.preferred_nodes(), about_domains=ruling),
             shown=ref(signature),
         )
 
@@ -471,40 +375,13 @@ class _Enforcement:
         """
         if not held:
             return None
-        signature, node_name = self._signature, self._injection.fields.scalars["nodeName"]
+        signature, nodes, node_name = self._signature, self._fields.nodes, self._fields.scalars["nodeName"]
         return replace(
             signature,
             affinity=PodAffinity(cross_namespace=signature.affinity.cross_namespace),
             spread=NO_SPREAD,
-            enforced=Enforced(tuple(held), self.nodes.at(node_name) if node_name else self.nodes),
+            enforced=Enforced(tuple(held), nodes.at(node_name) if node_name else nodes),
             shown=ref(signature),
-        )
-
-    def _values(self, path: str) -> tuple[Any, ...]:
-        return tuple(item.value for item in self._injection.fields.items(path))
-
-    def _affinity(self, rules: Rules) -> PodAffinity:
-        """The terms of pod and policies. Where the in-tree plugin scores, the pod's own preferences are left out: it scores them."""
-        own = self._signature.affinity
-        required, required_anti, preferred, preferred_anti = map(self._values, _TERM_LISTS)
-        if not rules.inter_pod_affinity.enabled:
-            preferred, preferred_anti = preferred[len(own.preferred) :], preferred_anti[len(own.preferred_anti) :]
-        items = (item for path in _TERM_LISTS for item in self._injection.fields.items(path))
-        is_cross = own.cross_namespace or any(id(item) in self._crossing for item in items)
-        return PodAffinity(required, required_anti, preferred, preferred_anti, own.errors, is_cross)
-
-    def _spread(self, rules: Rules) -> SpreadConstraints:
-        """The constraints of pod and policies. Where the in-tree plugin scores, the pod's own soft ones are left out."""
-        own = self._signature.spread
-        carried = [constraint for constraint in (*own.hard, *own.soft) if constraint in self._injected]
-        constraints = tuple(dict.fromkeys((*carried, *self._values(SPREAD))))
-        soft = (constraint for constraint in constraints if not constraint.hard)
-        return SpreadConstraints(
-            tuple(constraint for constraint in constraints if constraint.hard),
-            tuple(constraint for constraint in soft if rules.topology_spread.enabled or constraint not in own.soft),
-            own=own.own or bool(constraints),
-            hard_error=own.hard_error,
-            soft_error=own.soft_error,
         )
 
 
@@ -516,14 +393,16 @@ def _with_soft_min_domains(spread: SpreadConstraints, policies: Iterable[Policy]
     """
     soft, added = list(spread.soft), set[str]()
     for policy in policies:
-        for value in policy.directives.soft_min_domains:
-            for wish in parse_spread(orjson.dumps([value]), labels).soft:
-                same = [constraint for constraint in soft if constraint.topology_key == wish.topology_key]
-                overrides = policy.conflict_policy is ConflictPolicy.OVERRIDE and wish.topology_key not in added
-                if same and not overrides:
-                    continue
-                soft = [*(constraint for constraint in soft if constraint not in same), wish]
-                added.add(wish.topology_key)
+        for item in policy.directives.soft_min_domains:
+            if not isinstance(item.element, DirectedConstraint):
+                continue
+            wish = item.element.of(labels)
+            same = [constraint for constraint in soft if constraint.topology_key == wish.topology_key]
+            overrides = policy.conflict_policy is ConflictPolicy.OVERRIDE and wish.topology_key not in added
+            if same and not overrides:
+                continue
+            soft = [*(constraint for constraint in soft if constraint not in same), wish]
+            added.add(wish.topology_key)
     return replace(spread, soft=tuple(soft), own=True) if added else spread
 
 
@@ -538,50 +417,3 @@ def _implies(one: NodeAffinity, other: NodeAffinity) -> bool:
         any(expressions <= set(term.expressions) and fields <= set(term.fields) for expressions, fields in theirs)
         for term in one.terms
     )
-
-
-def _node_json(affinity: NodeAffinity) -> JsonObject:
-    """The node selector and the required terms as a pod spec has them; their requirements stay model objects."""
-    spec: JsonObject = {"nodeSelector": dict(affinity.node_selector)} if affinity.node_selector else {}
-    if affinity.terms is None:
-        return spec
-    terms = [
-        {
-            name: list(clauses)
-            for name, clauses in (("matchExpressions", term.expressions), ("matchFields", term.fields))
-            if clauses
-        }
-        for term in affinity.terms
-    ]
-    return put(spec, TERMS_PATH, terms)
-
-
-def _parse(path: str, value: JsonObject, signature: PodSignature) -> Element | None:
-    """An element of a policy, parsed as if it stood in the pod. None where it cannot be parsed; validation rules that out."""
-    if path == SPREAD:
-        constraints = parse_spread(orjson.dumps([value]), signature.labels)
-        return next(iter((*constraints.hard, *constraints.soft)), None)
-    _, kind, name = path.split(".")
-    if path in POD_TERMS:
-        value = _with_label_keys(value, signature.labels)
-    elif path in WEIGHTED_POD_TERMS:
-        value = value | {"podAffinityTerm": _with_label_keys(value.get("podAffinityTerm") or {}, signature.labels)}
-    affinity, (_, preferred) = parse_affinity(orjson.dumps({kind: {name: [value]}}), signature.namespace)
-    lists = (preferred, affinity.required, affinity.required_anti, affinity.preferred, affinity.preferred_anti)
-    return next((element for elements in lists for element in elements), None)
-
-
-def _with_label_keys(term: JsonObject, labels: Labels) -> JsonObject:
-    """The term with its label keys merged into the selector, as the API server does when a pod is created (KEP-3633)."""
-    selector = term.get("labelSelector")
-    if not isinstance(selector, dict):
-        return term
-    more = [
-        {"key": key, "operator": operator, "values": [labels[key]]}
-        for name, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
-        for key in term.get(name) or ()
-        if key in labels
-    ]
-    if not more:
-        return term
-    return term | {"labelSelector": selector | {"matchExpressions": [*(selector.get("matchExpressions") or ()), *more]}}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from extender.model.policies import INJECTED_ANNOTATION, Policy
 from extender.verbs.admit.injection import Injection, InjectionOutcome
 from extender.verbs.admit.pod_fields import Bounds
+from extender.verbs.admit.spec_fields import SpecFields
 from extender.verbs.admit.term_product import AdmissionBudget
 from tests.builders import REQUIRED, Json, read_pod
 from tests.laws.cases import case, meets_its_case, times
@@ -22,9 +23,10 @@ from tests.verbs.admit.reviewing import pod, reviewed, template_spec, verb, work
 
 
 def injected(spec: Json, policies: list[Policy], *, is_pod: bool = True) -> Json:
-    injection = Injection(spec, Bounds(), AdmissionBudget(), is_pod=is_pod)
+    fields = SpecFields(spec, Bounds(), AdmissionBudget())
+    injection = Injection(fields, is_pod=is_pod)
     InjectionOutcome().apply(injection, policies)
-    return injection.spec
+    return fields.spec
 
 
 def admitted(spec: Json) -> set[int]:

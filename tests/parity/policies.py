@@ -13,6 +13,7 @@ from extender.model.policies import CLUSTER_KIND, KUPID_GROUP, JsonObject
 from extender.settings.limits import ConstraintLimits
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.pod_fields import Bounds
+from extender.verbs.admit.spec_fields import SpecFields
 from extender.verbs.admit.term_product import AdmissionBudget
 from extender.wire.policies.node_terms import LISTS, canonical, value_at
 from extender.wire.policies.policies_v1 import read_policy
@@ -36,15 +37,16 @@ def _validation(case: Case) -> list[str]:
 
 
 def _injection(case: Case) -> list[str]:
-    injection = Injection(case["pod"], Bounds(), AdmissionBudget(), is_pod=True)
+    fields = SpecFields(case["pod"], Bounds(), AdmissionBudget())
+    injection = Injection(fields, is_pod=True)
     policies = [read_policy({**_HEAD, **policy}) for policy in case["policies"]]
     for policy in policies:
         injection.apply(policy)
-    once = orjson.dumps(injection.spec)
+    once = orjson.dumps(fields.spec)
     for policy in policies:
         injection.apply(policy)
-    lines = [] if orjson.dumps(injection.spec) == once else ["applied again it changes"]
-    got, want = injection.spec, case["result"]
+    lines = [] if orjson.dumps(fields.spec) == once else ["applied again it changes"]
+    got, want = fields.spec, case["result"]
     lines += (
         f"{name}: {got.get(name)}, expected {want.get(name)}"
         for name in ("nodeSelector", "nodeName", "schedulerName")

@@ -137,7 +137,7 @@ def test_min_domains_of_a_soft_constraint_is_kept_for_scores_and_not_for_injecti
     soft: Json = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 3}
     hard: Json = {**soft, "whenUnsatisfiable": "DoNotSchedule"}
     found = policy(topologySpreadConstraints=[soft, hard]).directives
-    assert found.soft_min_domains == (soft,)
+    assert [item.value for item in found.soft_min_domains] == [soft]
     assert [item.value for item in found.lists["topologySpreadConstraints"]] == [hard]
 
 

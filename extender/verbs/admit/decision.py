@@ -66,6 +66,7 @@ from extender.verbs.admit.reviews import (
     why_not,
     written,
 )
+from extender.verbs.admit.spec_fields import SpecFields
 from extender.verbs.admit.spread_directives import NO_COMPLETIONS, NewPod
 from extender.verbs.admit.term_product import AdmissionBudget
 from extender.wire.policies.policy_validation import is_policy
@@ -342,10 +343,9 @@ class AdmitVerb:
         acting = [policy for policy in selected if policy.key in gates or directs(policy, is_pod=is_pod)]
         policies = findings.within(self._bounds, acting)
         findings.check()
+        fields = SpecFields(clean, self._bounds, findings.budget)
         injection = Injection(
-            clean,
-            self._bounds,
-            findings.budget,
+            fields,
             is_pod=is_pod,
             scheduler_seed=seed,
             gates=gates,
@@ -354,12 +354,12 @@ class AdmitVerb:
         changes = findings.apply(injection, policies)
         findings.changes += changes
         findings.check()
-        new = record_of(injection.fields, changes)
+        new = record_of(fields, changes)
         if is_pod:
             new = record if new is None else joined(record, new)
-            finished = _without_computed(spec, injection.spec)
+            finished = _without_computed(spec, fields.spec)
         else:
-            finished = injection.spec
+            finished = fields.spec
         return (template if finished is spec else {**template, "spec": finished}), new
 
     def _declared(self, topology_key: str) -> int:

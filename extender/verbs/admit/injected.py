@@ -8,7 +8,7 @@ changed since stays. The annotation has one record for each pod template, by its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -18,7 +18,8 @@ from extender.index.policies import PoliciesView
 from extender.model.constraints.clauses import Clause
 from extender.model.policies import INJECTED_ANNOTATION, JsonObject, NodeTerm, Policy, PolicyKey
 from extender.verbs.admit.json_edits import drop, get, put
-from extender.verbs.admit.pod_fields import GATES, SCALARS, TERMS_PATH, Changes, PodFields
+from extender.verbs.admit.pod_fields import GATES, SCALARS, TERMS_PATH, Changes
+from extender.verbs.admit.spec_fields import SpecFields, added_json
 from extender.wire.policies.node_terms import LISTS, SPREAD, counts_of, item_key, node_term
 
 _PATHS: Final = frozenset({*LISTS, GATES})
@@ -178,12 +179,12 @@ def _injects(policy: Policy, record: PolicyRecord) -> bool:
     )
 
 
-def record_of(fields: PodFields, changes: Iterable[Changes]) -> InjectionRecord | None:
+def record_of(fields: SpecFields, changes: Iterable[Changes]) -> InjectionRecord | None:
     """The record of an injection; None if it changed nothing."""
     made = [_policy_record(change) for change in changes if not change.is_empty]
     if not made:
         return None
-    after = [(term.origin, term.added) for term in fields.terms]
+    after = [(term.origin, added_json(term)) for term in fields.terms]
     return InjectionRecord(made, fields.created, TermsRecord(fields.own_terms, after) if fields.has_new_terms else None)
 
 
@@ -240,21 +241,46 @@ def _without_values(spec: JsonObject, record: InjectionRecord) -> JsonObject:
     """The spec without the injected scalar fields and node selector pairs."""
     selector = spec.get("nodeSelector")
     scalars: JsonObject = {name: spec[name] for name in SCALARS if name in spec}
-    pairs = dict(selector) if isinstance(selector, dict) else {}
     # The last policy first: it may have replaced the value of an earlier one.
     for policy in reversed(record.policies):
         _restore(scalars, policy.fields, policy.were_fields)
+    for name in SCALARS:
+        if scalars.get(name) != spec.get(name):
+            spec = put(spec, (name,), scalars[name]) if name in scalars else drop(spec, (name,))
+    pairs = _pairs_without(selector if isinstance(selector, dict) else {}, record)
+    if pairs != selector and (pairs or isinstance(selector, dict)):
+        spec = put(spec, ("nodeSelector",), pairs)
+    return spec
+
+
+def _pairs_without(selector: Mapping[str, str], record: InjectionRecord) -> dict[str, str]:
+    """The node selector without the injected pairs."""
+    pairs = dict(selector)
+    for policy in reversed(record.policies):
         _restore(pairs, policy.node_selector, policy.was_node_selector)
         # A pair that the policy removed without another in its place: it returns, unless the user has set the key
         # since.
         for key in policy.was_node_selector.keys() - policy.node_selector.keys():
             pairs.setdefault(key, policy.was_node_selector[key])
-    for name in SCALARS:
-        if scalars.get(name) != spec.get(name):
-            spec = put(spec, (name,), scalars[name]) if name in scalars else drop(spec, (name,))
-    if pairs != selector and (pairs or isinstance(selector, dict)):
-        spec = put(spec, ("nodeSelector",), pairs)
-    return spec
+    return pairs
+
+
+def nodes_without(
+    selector: Mapping[str, str], terms: Sequence[NodeTerm] | None, record: InjectionRecord
+) -> tuple[dict[str, str], Sequence[NodeTerm] | None]:
+    """The node selector and the required terms of an existing pod without the injected values. O(record + requirements).
+
+    ``terms``: None where the pod requires nothing, which is not the same as no term.
+    """
+    if record.terms is not None and not _is_too_large(terms or ()):
+        terms = _terms_without(terms or (), record.terms)
+    if not terms and ".".join(TERMS_PATH) in record.created:
+        terms = None
+    return _pairs_without(selector, record), terms
+
+
+def _is_too_large(terms: Sequence[NodeTerm]) -> bool:
+    return len(terms) > _MOST_SEARCHED or sum(len(term.parts) for term in terms) > _MOST_SEARCHED
 
 
 def _restore(values: JsonObject, added: dict[str, str], were: dict[str, str]) -> None:
@@ -290,16 +316,23 @@ def _subtract_terms(spec: JsonObject, record: TermsRecord) -> JsonObject:
     present = present if isinstance(present, list) else []
     if len(present) > _MOST_SEARCHED or max(counts_of(put({}, TERMS_PATH, present))) > _MOST_SEARCHED:
         return spec
-    before = [node_term(term if isinstance(term, dict) else {}) for term in record.before or ()]
-    injected = [_Injected.of(origin, added, before) for origin, added in record.after]
-    now = [node_term(term) if isinstance(term, dict) else NodeTerm(term, frozenset()) for term in present]
-    if [term.clauses for term in now] == [term.clauses for term in injected]:
-        terms = record.before
-    else:
-        terms = _each_without(now, injected, before)
-    if terms is None or (not terms and record.before is None):
+    terms = _terms_without(list(map(_term, present)), record)
+    if terms is None:
         return drop(spec, TERMS_PATH[:-1] if _is_alone(spec) else TERMS_PATH)
-    return put(spec, TERMS_PATH, terms)
+    return put(spec, TERMS_PATH, [term.value for term in terms])
+
+
+def _term(value: Any) -> NodeTerm:
+    return node_term(value) if isinstance(value, dict) else NodeTerm(value, frozenset())
+
+
+def _terms_without(now: Sequence[NodeTerm], record: TermsRecord) -> Sequence[NodeTerm] | None:
+    """The terms without the injected parts; None for no requirement at all."""
+    before = list(map(_term, record.before or ()))
+    injected = [_Injected.of(origin, added, before) for origin, added in record.after]
+    is_unchanged = [term.clauses for term in now] == [term.clauses for term in injected]
+    terms = before if is_unchanged else _each_without(now, injected, before)
+    return None if record.before is None and (is_unchanged or not terms) else terms
 
 
 def _is_alone(spec: JsonObject) -> bool:
@@ -321,9 +354,7 @@ class _Injected(msgspec.Struct, frozen=True):
         return cls(origin if known else -1, extra, extra.clauses | (before[origin].clauses if known else frozenset()))
 
 
-def _each_without(
-    now: Sequence[NodeTerm], injected: Sequence[_Injected], before: Sequence[NodeTerm]
-) -> list[JsonObject]:
+def _each_without(now: Sequence[NodeTerm], injected: Sequence[_Injected], before: Sequence[NodeTerm]) -> list[NodeTerm]:
     """The terms of a list that the user has changed, each without its injected part.
 
     A term of the list is one of these:
@@ -339,12 +370,12 @@ def _each_without(
         _Subsets([term.clauses for term in injected]),
         _Subsets([term.added.clauses for term in injected]),
     )
-    remaining: dict[frozenset[Clause], JsonObject] = {}
+    remaining: dict[frozenset[Clause], NodeTerm] = {}
     for term in now:
         match = equal.get(term.clauses)
         if match is not None:
             if match.origin >= 0:
-                remaining.setdefault(before[match.origin].clauses, before[match.origin].value)
+                remaining.setdefault(before[match.origin].clauses, before[match.origin])
             continue
         number = shorter.first_in(term.clauses)
         if number is None:
@@ -352,7 +383,7 @@ def _each_without(
         # The user may have copied an injected term and added clauses: only the policy's part leaves.
         rest = term if number is None else _without_clauses(term, injected[number].added.clauses)
         if number is None or rest.clauses:
-            remaining.setdefault(rest.clauses, rest.value)
+            remaining.setdefault(rest.clauses, rest)
     return list(remaining.values())
 
 
@@ -376,12 +407,15 @@ class _Subsets:
 
 
 def _without_clauses(term: NodeTerm, clauses: frozenset[Clause]) -> NodeTerm:
+    if not term.value:  # of an existing pod
+        remaining = tuple(part for part in term.parts if part.clause not in clauses)
+        return NodeTerm({}, frozenset(part.clause for part in remaining), remaining)
     value: JsonObject = {}
     parts: dict[str, list[Any]] = {}
-    for name, item, clause, _ in term.parts:
-        kept = parts.setdefault(name, [])
-        if clause not in clauses:
-            kept.append(item)
+    for part in term.parts:
+        kept = parts.setdefault(part.name, [])
+        if part.clause not in clauses:
+            kept.append(part.content)
     for name, content in term.value.items():
         if not isinstance(content, list) or name not in parts:
             value[name] = content

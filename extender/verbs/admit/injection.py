@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from extender.model.constraints.directed import DirectedConstraint
 from extender.model.constraints.spread import SpreadConstraint
 from extender.model.policies import (
     ConflictPolicy,
@@ -20,7 +21,6 @@ from extender.model.policies import (
     FailurePolicy,
     InjectedItem,
     Items,
-    JsonObject,
     Mode,
     Moment,
     Policy,
@@ -29,11 +29,8 @@ from extender.model.policies import (
     Targets,
 )
 from extender.verbs.admit.node_directives import NodeDirectives
-from extender.verbs.admit.pod_fields import GATES, Bounds, Changes, FieldConflict, Held, PodFields, RejectedError, short
+from extender.verbs.admit.pod_fields import GATES, Bounds, Changes, FieldConflict, PodFields, RejectedError, short
 from extender.verbs.admit.spread_directives import NO_COMPLETIONS, NewPod, complete, completed
-from extender.verbs.admit.term_product import (
-    AdmissionBudget,
-)
 from extender.wire.policies.node_terms import (
     LISTS,
     NODE_TERMS,
@@ -58,11 +55,11 @@ _DEFAULT_TOLERATIONS: Final = {
 
 
 class Injection:
-    """The fields of one pod while policies are applied to them. The given spec is never changed.
+    """Policies that are applied to the fields of one pod.
 
-    - ``is_pod``: the spec is a pod's and not a template's, so the API server has filled in defaults.
+    - ``fields``: of a pod under review or of an existing pod, see `PodFields`.
+    - ``is_pod``: the fields are a pod's and not a template's, so the API server has filled in defaults.
     - ``scheduler_seed``: chooses among several scheduler names.
-    - ``held``: see `PodFields`.
     - ``gates``: the policies whose gate is to hold the pod until its pod group is released.
     - ``new``: how policies complete the spread constraints of a new pod.
 
@@ -71,29 +68,21 @@ class Injection:
 
     def __init__(
         self,
-        spec: JsonObject,
-        bounds: Bounds,
-        budget: AdmissionBudget,
+        fields: PodFields,
         *,
         is_pod: bool,
         scheduler_seed: int = 0,
-        held: Held | None = None,
         gates: Container[PolicyKey] = (),
         new: NewPod = NO_COMPLETIONS,
     ) -> None:
         self._new = new
-        self.fields = PodFields(spec, bounds, budget, held)
+        self.fields = fields
         self._gates = gates
         self._nodes = NodeDirectives(self.fields)
         self._is_pod = is_pod
         self._seed = scheduler_seed
         self._affordable: dict[PolicyKey, bool] = {}
         self._places: tuple[Any, dict[tuple[str, str], int]] = (None, {})
-
-    @property
-    def spec(self) -> JsonObject:
-        """The spec with all that was applied. Parts that were not changed are the same objects as before."""
-        return self.fields.spec
 
     def apply(self, policy: Policy, moment: Moment = Moment.ADMISSION) -> Changes:
         """Applies one policy. Raises `RejectedError` where a conflict rejects the pod; then nothing is changed.
@@ -253,11 +242,11 @@ class Injection:
         fields = self.fields
         present = fields.items(SPREAD)
         if self._places[0] is not present:  # kept for the next policy, because most policies add no constraint
-            self._places = present, {_pair(item.value): number for number, item in enumerate(present)}
+            self._places = present, {_pair(item): number for number, item in enumerate(present)}
         places = self._places[1]
         lacking: list[InjectedItem] = []
         for item in items:
-            pair = _pair(item.value)
+            pair = _pair(item)
             where = f"{SPREAD}[{pair[0]}, {pair[1]}]"
             place = places.get(pair)
             # 1. The pod has it. 2. The pod has none for this key and action. 3. The pod has another one: a conflict.
@@ -274,13 +263,13 @@ class Injection:
         new = Items(lacking)
         if new and fields.fits(new.size, SPREAD, changes):
             for item in new:
-                fields.claim(f"{SPREAD}[{', '.join(_pair(item.value))}]")
+                fields.claim(f"{SPREAD}[{', '.join(_pair(item))}]")
             changes.added[SPREAD] = [item.value for item in new]
             fields.append(SPREAD, new)
 
     def _is_completed(self, item: InjectedItem, present: Sequence[InjectedItem], place: int | None) -> bool:
         """Whether the pod has the constraint in its completed form: in an earlier review it was added, then completed."""
-        if place is None or not self._new.directives or not isinstance(item.value, dict):
+        if place is None or not self._new.directives:
             return False
         return item_key(SPREAD, completed(item.value, self._new)) == present[place].key
 
@@ -399,11 +388,13 @@ def _is_strict(policy: Policy) -> bool:
     return policy.mode is Mode.ENFORCE and policy.failure_policy is FailurePolicy.FAIL
 
 
-def _pair(constraint: Any) -> tuple[str, str]:
-    """Topology key and action of a constraint, as JSON or as a model object."""
+def _pair(item: InjectedItem) -> tuple[str, str]:
+    """Topology key and action of a constraint of a policy, of an existing pod, or of a pod under review."""
+    constraint = item.element.constraint if isinstance(item.element, DirectedConstraint) else item.element
     if isinstance(constraint, SpreadConstraint):
         return constraint.topology_key, "DoNotSchedule" if constraint.hard else "ScheduleAnyway"
-    read = constraint.get if isinstance(constraint, dict) else {}.get
+    value: Any = item.value  # of a pod under review, so it can be anything
+    read = value.get if isinstance(value, dict) else {}.get
     return str(read("topologyKey")), str(read("whenUnsatisfiable"))
 
 

@@ -24,8 +24,15 @@ from extender.verbs.admit.term_product import (
     join,
     policy_terms,
 )
-from extender.wire.policies.node_terms import NODE_TERMS, canonical
+from extender.wire.policies.node_terms import NODE_TERMS
 from extender.wire.policies.policy_validation import limit_name
+
+_BESIDE_PAIR = len('"":"",')
+
+
+def _json_length(pairs: Mapping[str, str]) -> int:
+    """The length of node selector pairs as JSON. Keys and values of labels need no escape."""
+    return 1 + sum(len(key) + len(value) + _BESIDE_PAIR for key, value in pairs.items())
 
 
 class NodeDirectives:
@@ -53,7 +60,7 @@ class NodeDirectives:
                 added |= {key: value}
         replaced = {key: present[key] for key in added if key in present}
         fresh = {key: value for key, value in added.items() if key not in present}
-        size = Size(pod_bytes=len(canonical(fresh)), node_requirements=len(fresh)) if fresh else Size()
+        size = Size(pod_bytes=_json_length(fresh), node_requirements=len(fresh)) if fresh else Size()
         if added and fields.fits(size, "nodeSelector", changes, selects_nodes=True):
             changes.added["nodeSelector"] = added
             if replaced:
@@ -138,7 +145,7 @@ class NodeDirectives:
     def _hold_apart(self, changes: Changes, message: str) -> None:
         """Handles terms that cannot be joined with the pod's terms. A pod that exists must match both lists, each by itself."""
         fields, policy = self._fields, changes.policy
-        if fields.held is None or not fields.is_unlimited(policy):
+        if not (fields.exists and fields.is_unlimited(policy)):
             fields.leave_out(changes, NODE_TERMS, message)
             return
         nodes = policy.directives.nodes  # its terms are indexed already

@@ -1,35 +1,39 @@
 """The scheduling fields of a pod while policies are applied to them, and the changes of each policy.
 
-- At admission the fields are read from the JSON of a pod spec. Changed fields are written back to it, and the JSON patch is the
-  difference.
-- At scheduling the lists come from an existing pod, with model objects as elements (`verbs/effective_pod.py`).
-
-Both use the same code, so a directive has the same meaning at both moments.
+- `spec_fields`: at admission the fields are read from the JSON of a pod spec, and changed fields are written back to it.
+- `signature_fields`: at scheduling the fields are those of an existing pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import le
 from typing import Any, Final, Self
 
 from extender.model.constraints.node_affinity import NodeAffinity
-from extender.model.policies import ConflictPolicy, FailurePolicy, InjectedItem, JsonObject, Policy, PolicyKey, Size
+from extender.model.policies import (
+    ConflictPolicy,
+    FailurePolicy,
+    InjectedItem,
+    JsonObject,
+    NodeTerm,
+    Policy,
+    PolicyKey,
+    Size,
+)
 from extender.settings.configuration import Settings
 from extender.settings.limits import ConstraintLimits
-from extender.verbs.admit.json_edits import drop, get, missing_parents, put
 from extender.verbs.admit.term_product import AdmissionBudget, JoinedTerm, own_terms
 from extender.wire.objects.constraints import DEFAULT_LIMITS
-from extender.wire.policies.node_terms import NODE_TERMS, counts_of, item_key, lengths_of, node_term, size_of
+from extender.wire.policies.node_terms import NODE_TERMS
 from extender.wire.policies.policy_validation import limit_name
 
 GATES: Final = "schedulingGates"
 SCALARS: Final = ("nodeName", "schedulerName", "priorityClassName")
 TERMS_PATH: Final = (*NODE_TERMS.split("."), "nodeSelectorTerms")
-_SELECTOR: Final = ("nodeSelector",)
 _SHOWN: Final = 64
-_LAST_READ: Final = 500  # elements of a list that is above a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,61 +110,55 @@ def short(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """An existing pod: its lists by path, and its size.
+class PodFields(ABC):
+    """The scheduling fields of a pod as values of the model. A field is read at its first use, and replaced as a whole.
 
-    The elements are model objects; equal elements have equal keys. ``excess``: the limit that the pod is above, or empty.
-    """
-
-    lists: Mapping[str, Sequence[InjectedItem]]
-    size: Size
-    excess: str = ""
-
-
-class PodFields:
-    """The current fields. A field is read at its first use, replaced as a whole, and never changed in place.
+    `SpecFields` reads a pod under review, and writes its JSON. `SignatureFields` reads an existing pod, and makes its effective
+    signature. Both differ only in how they read and write, so a directive has the same meaning at both moments.
 
     - ``excess``: the limit that the pod is above by itself, or empty. Then its lists are not read, and policies add at most
       directives that select nodes (`is_unlimited`).
-    - ``held``: the lists of an existing pod, in place of the lists of the spec.
+    - ``reads_terms``: whether the required node terms are read although the pod is above a limit.
+    - ``exists``: the pod exists, so directives do not make it larger.
     - ``apart``: required node terms of policies that a node must match beside the pod's own.
     - ``claims``: the fields that have the value of a policy.
-
-    Reading all fields costs O(scheduling fields of the spec), once.
     """
 
-    def __init__(self, spec: JsonObject, bounds: Bounds, budget: AdmissionBudget, held: Held | None = None) -> None:
+    exists = False
+    excess = ""
+    reads_terms = True
+
+    def __init__(
+        self, bounds: Bounds, budget: AdmissionBudget, scalars: Mapping[str, str], node_selector: dict[str, str]
+    ) -> None:
         self.bounds = bounds
         self.budget = budget
-        self.scalars: dict[str, Any] = {name: spec.get(name) or "" for name in SCALARS}
-        self._own_selector: Mapping[str, str] = spec.get("nodeSelector") or {}
-        self.node_selector = self._own_selector
-        self.own_terms: Any = get(spec, TERMS_PATH)
+        self.scalars = dict(scalars)
+        self.node_selector = node_selector
         self.apart: tuple[NodeAffinity, ...] = ()
-        self._spec = spec
-        self.held = held
-        self._own_lists: dict[str, Sequence[InjectedItem]] = {} if held is None else dict(held.lists)
+        self.claims: dict[str, None] = {}
+        self._own_lists: dict[str, Sequence[InjectedItem]] = {}
         self._lists: dict[str, Sequence[InjectedItem]] = {}  # changed lists
         self._keys: dict[str, set[str]] = {}
         self._own: list[JoinedTerm] | None = None
         self._terms: list[JoinedTerm] | None = None
-        self.claims: dict[str, None] = {}
-        self._size: Size | None = None if held is None else held.size
+        self._size: Size | None = None
         # The size of directives that are applied beyond the pod's limits (`is_unlimited`). They have a limit of their
         # own.
         self._let = Size()
         self._most = Size(*(getattr(bounds.limits, name) for name in Size._fields))
-        if held is not None:
-            self.excess = held.excess
-        else:
-            self.excess = self._excess(lengths_of(spec)) or self._excess(counts_of(spec))
-        self.reads_terms = held is not None or not self.excess or self._has_few_terms()
 
-    def _has_few_terms(self) -> bool:
-        terms = self.own_terms if isinstance(self.own_terms, list) else []
-        few = len(terms) <= self.bounds.limits.node_selector_terms
-        return few and not self._excess(counts_of(put({}, TERMS_PATH, terms)))
+    @abstractmethod
+    def _read_terms(self) -> Iterable[NodeTerm]:
+        """The pod's own required node terms."""
+
+    @abstractmethod
+    def _read_items(self, path: str) -> Sequence[InjectedItem]:
+        """The pod's own elements of a list."""
+
+    @abstractmethod
+    def _read_size(self) -> Size:
+        """The pod's own size."""
 
     def save(self) -> tuple[Any, ...]:
         """The state for `restore`. O(fields)."""
@@ -185,23 +183,11 @@ class PodFields:
     def items(self, path: str) -> Sequence[InjectedItem]:
         """The elements of a list, empty where there is none."""
         items = self._lists.get(path)
-        return self._own_items(path) if items is None else items
-
-    def _own_items(self, path: str) -> Sequence[InjectedItem]:
-        items = self._own_lists.get(path)
         if items is None:
-            values = get(self._spec, path.split(".")) if self.held is None else None
-            read = values[len(self._unread(path)) :] if isinstance(values, list) else ()
-            items = self._own_lists[path] = [InjectedItem(value, _key(path, value), Size()) for value in read]
+            items = self._own_lists.get(path)
+        if items is None:
+            items = self._own_lists[path] = self._read_items(path)
         return items
-
-    def _unread(self, path: str) -> list[Any]:
-        """The elements of a list that are not read, because the pod is above a limit: all but the last ones.
-
-        Policies append their elements, so these are among the last ones when the pod is reviewed again.
-        """
-        values = get(self._spec, path.split(".")) if self.excess and path != GATES else None
-        return values[:-_LAST_READ] if isinstance(values, list) else []
 
     def known(self, path: str) -> set[str]:
         """The keys of the elements of a list."""
@@ -227,8 +213,7 @@ class PodFields:
         if self._terms is not None:
             return self._terms
         if self._own is None:
-            values = self.own_terms if isinstance(self.own_terms, list) and self.reads_terms else []
-            self._own = own_terms(node_term(value if isinstance(value, dict) else {}) for value in values)
+            self._own = own_terms(self._read_terms())
         return self._own
 
     @terms.setter
@@ -239,49 +224,6 @@ class PodFields:
     def has_new_terms(self) -> bool:
         """Whether the required node terms were changed."""
         return self._terms is not None
-
-    # ---- what changed, as JSON
-
-    @property
-    def spec(self) -> JsonObject:
-        """The spec with all changes. Unchanged parts are the same objects as before. O(changes)."""
-        spec = self._with_terms
-        for path, items in self._lists.items():
-            spec = put(spec, path.split("."), [*self._unread(path), *(item.value for item in items)])
-        if self.node_selector is not self._own_selector:
-            spec = put(spec, _SELECTOR, dict(self.node_selector))
-        for name, value in self.scalars.items():
-            if value != (spec.get(name) or ""):
-                spec = put(spec, (name,), value)
-        return spec
-
-    @property
-    def required_terms(self) -> list[JsonObject] | None:
-        """The required node terms as JSON; None where there are none."""
-        terms: list[JsonObject] | None = get(self._with_terms, TERMS_PATH)
-        return terms
-
-    @property
-    def _with_terms(self) -> JsonObject:
-        if self._terms is None:
-            return self._spec
-        return (
-            put(self._spec, TERMS_PATH, [term.value for term in self._terms])
-            if self._terms
-            else drop(self._spec, TERMS_PATH[:-1])
-        )
-
-    @property
-    def created(self) -> list[str]:
-        """The dotted paths of lists and objects that were created in the spec."""
-        return list(dict.fromkeys(name for path in self._written() for name in missing_parents(self._spec, path)))
-
-    def _written(self) -> Iterator[tuple[str, ...]]:
-        if self._terms:
-            yield TERMS_PATH
-        yield from (tuple(path.split(".")) for path in self._lists)
-        if self.node_selector is not self._own_selector:
-            yield _SELECTOR
 
     # ---- conflicts and limits
 
@@ -315,7 +257,7 @@ class PodFields:
         Else a tenant could fill the pod up to the limit, so that the policy has no room. It is safe in two cases: an existing pod
         does not grow by directives, and in augment mode no pod is rejected for its size.
         """
-        return not policy.key.namespace and (self.held is not None or not self.bounds.rejects_excess)
+        return not policy.key.namespace and (self.exists or not self.bounds.rejects_excess)
 
     def fits(self, growth: Size, where: str, changes: Changes, *, selects_nodes: bool = False) -> bool:
         """Whether the pod stays within the limits if it grows by a size. If not, the policy fails and the pod stays unchanged."""
@@ -333,14 +275,14 @@ class PodFields:
         if self.excess and not is_let:
             return self.excess
         size = (self._let if is_let else self.size).plus(growth)
-        above = self._excess(size, growth)
+        above = self.excess_of(size, growth)
         if is_let and not above:
             self._let = size
         if not (self.excess or above):
             self._size = self.size.plus(growth)
         return above
 
-    def _excess(self, size: Size, growth: Size | None = None) -> str:
+    def excess_of(self, size: Size, growth: Size | None = None) -> str:
         """The text of the first exceeded limit; empty where there is none. With a growth only limits count that it adds to."""
         if all(map(le, size, self._most)):
             return ""
@@ -355,9 +297,5 @@ class PodFields:
     def size(self) -> Size:
         """The size of the pod now, as limits count it."""
         if self._size is None:
-            self._size = size_of(self._spec)
+            self._size = self._read_size()
         return self._size
-
-
-def _key(path: str, value: Any) -> str:
-    return str(value.get("name")) if path == GATES and isinstance(value, dict) else item_key(path, value)

@@ -13,11 +13,11 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-af
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from extender.model.constraints.clauses import OPAQUE, Clause, absorb, are_contradictory
-from extender.model.policies import JsonObject, NodeTerm, PolicyKey, Size
+from extender.model.policies import NodeTerm, PolicyKey, Size, TermPart
+from extender.wire.policies.node_terms import is_unknown_field
 
 OPERATIONS: Final = 6000
 CLAUSES_READ: Final = 12_000
@@ -65,7 +65,6 @@ class AdmissionBudget:
         return self.directives >= 0
 
 
-_NO_SIZE = Size()
 _PRODUCT = 2  # operations that making a term counts, where comparing two counts one
 _TOO_MUCH_WORK = "too many comparisons of terms in one admission"
 _SPREAD_BEFORE_ABSORPTION = 2  # products may exceed the cap by this factor before absorption has had its turn
@@ -75,25 +74,31 @@ class TooManyTermsError(Exception):
     """The joined list has more terms than the cap allows, or takes more work than one admission may do."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedTerm:
-    """A term; the position of the object's own term that it began as (-1: a policy's term); and the added requirements."""
+class JoinedTerm(NamedTuple):
+    """A term that began as ``term``, and has got ``added`` from policies. ``clauses``: of both.
 
-    value: JsonObject
+    ``origin``: the position of the object's own term that it began as (-1: a policy's term).
+    """
+
+    term: NodeTerm
     clauses: frozenset[Clause]
     origin: int = -1
-    added: JsonObject = field(default_factory=dict)
-    size: Size = _NO_SIZE
+    added: tuple[TermPart, ...] = ()
+
+    @property
+    def size(self) -> Size:
+        """What the term counts against the limits. O(requirements)."""
+        return Size(*map(sum, zip(self.term.size, *(part.size for part in self.added), strict=True)))
 
 
 def own_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:
     """The terms of an object."""
-    return [JoinedTerm(term.value, term.clauses, number, size=term.size) for number, term in enumerate(terms)]
+    return [JoinedTerm(term, term.clauses, number) for number, term in enumerate(terms)]
 
 
 def policy_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:
     """The terms of a policy where the object has none."""
-    return [JoinedTerm(term.value, term.clauses, added=term.value, size=term.size) for term in terms]
+    return [JoinedTerm(term, term.clauses) for term in terms]
 
 
 def is_satisfied(mine: Iterable[JoinedTerm], theirs: Sequence[NodeTerm]) -> bool:
@@ -166,26 +171,19 @@ def _product(mine: JoinedTerm, other: NodeTerm) -> JoinedTerm | None:
     """Both terms as one. None where no node can match it, or where they cannot be written as one term."""
     if not other.clauses:
         return None
-    value, added = dict(mine.value), {name: list(items) for name, items in mine.added.items()}
-    size = mine.size
-    for name, content, clause, more in other.parts:
-        if clause in mine.clauses:
-            continue
-        size = size.plus(more)
-        if (
-            clause.source == OPAQUE and clause.key == name
-        ):  # a field of a later API: taken over as a whole, or not at all
-            if name in value:
-                return None
-            value[name] = added[name] = content
-        else:
-            value[name] = [*(value.get(name) or ()), content]
-            added.setdefault(name, []).append(content)
+    lacking = tuple(part for part in other.parts if part.clause not in mine.clauses)
+    # A field of a later API is taken over as a whole, or not at all.
+    if any(is_unknown_field(part) and _has_field(mine, part.name) for part in lacking):
+        return None
     # Only clauses about the same labels can contradict each other.
     keys = {(clause.source, clause.key) for clause in other.clauses}
     if are_contradictory([*(clause for clause in mine.clauses if (clause[0], clause[1]) in keys), *other.clauses]):
         return None
-    return JoinedTerm(value, mine.clauses | other.clauses, mine.origin, added, size)
+    return mine._replace(clauses=mine.clauses | other.clauses, added=(*mine.added, *lacking))
+
+
+def _has_field(mine: JoinedTerm, name: str) -> bool:
+    return name in mine.term.value or any(part.name == name for part in mine.added)
 
 
 def impossible_term(mine: list[JoinedTerm], theirs: Sequence[NodeTerm]) -> list[JoinedTerm]:
@@ -193,10 +191,5 @@ def impossible_term(mine: list[JoinedTerm], theirs: Sequence[NodeTerm]) -> list[
     first = next((term for term in mine if term.clauses), None)
     if first is None or not theirs[0].clauses:
         return mine[:1] if first is None else policy_terms(theirs[:1])
-    lacking = [part for part in theirs[0].parts if part[2] not in first.clauses and part[2].source != OPAQUE]
-    value, added = dict(first.value), dict(first.added)
-    for name, content, _, _ in lacking:
-        value[name] = [*(value.get(name) or ()), content]
-        added[name] = [*(added.get(name) or ()), content]
-    size = Size(*map(sum, zip(first.size, *(part[3] for part in lacking), strict=True)))
-    return [JoinedTerm(value, first.clauses | theirs[0].clauses, first.origin, added, size)]
+    lacking = (part for part in theirs[0].parts if part.clause not in first.clauses and part.clause.source != OPAQUE)
+    return [first._replace(clauses=first.clauses | theirs[0].clauses, added=(*first.added, *lacking))]

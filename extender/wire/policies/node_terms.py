@@ -6,14 +6,27 @@ order, defaults written out or not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from extender.model.constraints.clauses import FIELD, LABEL, OPAQUE, Clause, absorb, are_contradictory, clause
-from extender.model.constraints.node_affinity import NodeRequirement
-from extender.model.policies import InjectedItem, JsonObject, NodeTerm, Size
+from extender.model.constraints.directed import Directed, DirectedConstraint, DirectedTerm
+from extender.model.constraints.labels import NO_LABELS
+from extender.model.constraints.node_affinity import (
+    NodeRequirement,
+    NodeSelectorTerm,
+    field_requirement,
+    label_requirement,
+)
+from extender.model.constraints.selectors import SelectorError
+from extender.model.constraints.terms import AffinityTerm, is_cross_namespace
+from extender.model.policies import InjectedItem, JsonObject, NodeTerm, Size, TermPart
+from extender.wire.objects.constraints import parse_affinity, parse_spread
+from extender.wire.objects.objects_json import RequirementJson
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -27,6 +40,9 @@ LISTS: Final = (PREFERRED_NODES, *POD_TERMS, *WEIGHTED_POD_TERMS, TOLERATIONS, S
 PLACING_LISTS: Final = tuple(path for path in LISTS if path != TOLERATIONS)  # what can hold for a pod that exists
 
 _WRITTEN: Final = ("affinity", "nodeSelector", TOLERATIONS, SPREAD)
+_SOURCES: Final = {"matchExpressions": LABEL, "matchFields": FIELD}
+_BARE: Final = len(b'{"key":"","operator":"","values":[]}')  # of a requirement as JSON, without its texts
+_QUOTES: Final = 3  # of a value in a list, with the comma
 _REQUIREMENT_FIELDS: Final = frozenset({"key", "operator", "values"})
 
 
@@ -45,21 +61,76 @@ def canonical(value: object) -> str:
 
 def node_term(value: JsonObject) -> NodeTerm:
     """A term with its clauses. An unknown field becomes a separate clause, so that different terms are never equal."""
-    parts: list[tuple[str, Any, Clause, Size]] = []
+    parts: list[TermPart] = []
     for name, content in value.items():
-        source = {"matchExpressions": LABEL, "matchFields": FIELD}.get(name)
+        source = _SOURCES.get(name)
         if source is None:
             text = canonical(content)
-            parts.append((name, content, Clause(OPAQUE, name, text), Size(pod_bytes=len(text))))
+            parts.append(TermPart(name, content, Clause(OPAQUE, name, text), Size(pod_bytes=len(text))))
         elif isinstance(content, list):
             parts += (_part(name, source, item) for item in content)
-    return NodeTerm(value, frozenset(part[2] for part in parts), tuple(parts))
+    return NodeTerm(value, frozenset(part.clause for part in parts), tuple(parts))
 
 
-def _part(name: str, source: str, item: Any) -> tuple[str, Any, Clause, Size]:
+def _part(name: str, source: str, item: Any) -> TermPart:
     clause = requirement_clause(source, item)
     size = Size(pod_bytes=len(canonical(item)), node_requirements=1, selector_values=len(clause.values))
-    return name, item, clause, size
+    return TermPart(name, item, clause, size)
+
+
+def pod_term(term: NodeSelectorTerm) -> NodeTerm:
+    """A term of an existing pod. O(requirements)."""
+    parts = (
+        *(_pod_part("matchExpressions", LABEL, requirement) for requirement in term.expressions),
+        *(_pod_part("matchFields", FIELD, requirement) for requirement in term.fields),
+    )
+    return NodeTerm({}, frozenset(part.clause for part in parts), parts, term)
+
+
+def _pod_part(name: str, source: str, made: NodeRequirement) -> TermPart:
+    texts = sum(map(len, made.values)) + _QUOTES * len(made.values) - bool(made.values)
+    size = Size(_BARE + len(made.key) + len(made.operator) + texts, node_requirements=1)
+    known = clause(source, made.key, made.operator, made.values)
+    return TermPart(name, None, known, size._replace(selector_values=len(known.values)), made)
+
+
+def directed_term(term: NodeTerm) -> NodeTerm:
+    """The term of a policy with the values of the model. O(requirements)."""
+    parts = tuple(part._replace(requirement=_parsed(part)) for part in term.parts)
+    return NodeTerm(term.value, term.clauses, parts, selector_term(NodeTerm({}, term.clauses, parts)))
+
+
+def _parsed(part: TermPart) -> NodeRequirement | None:
+    if part.name not in _SOURCES:
+        return None
+    item = msgspec.convert(part.content, RequirementJson)
+    make = label_requirement if _SOURCES[part.name] == LABEL else field_requirement
+    try:
+        return make(item.key, item.operator, item.values or ())
+    except SelectorError:
+        return None
+
+
+def is_unknown_field(part: TermPart) -> bool:
+    """Whether a part is a whole field of a later API, which is taken over as it is."""
+    return part.name not in _SOURCES
+
+
+def selector_term(term: NodeTerm, added: Sequence[TermPart] = ()) -> NodeSelectorTerm:
+    """The term, with more requirements, as a value of the model. It matches no node if one of them cannot be parsed.
+
+    Unknown fields are skipped, as in the decoding of pods.
+    """
+    if term.selector is not None and not added:
+        return term.selector
+    found: dict[str, list[NodeRequirement]] = {name: [] for name in _SOURCES}
+    for part in (*term.parts, *added):
+        if part.name in found:
+            made = part.requirement or _parsed(part)
+            if made is None:
+                return NodeSelectorTerm()
+            found[part.name].append(made)
+    return NodeSelectorTerm(*map(tuple, found.values()))
 
 
 def normal_form(values: Iterable[JsonObject]) -> tuple[NodeTerm, ...]:
@@ -76,9 +147,7 @@ def normal_form(values: Iterable[JsonObject]) -> tuple[NodeTerm, ...]:
 
 
 def requirement_clause(source: str, item: Any) -> Clause:
-    """One requirement, as JSON or of the model, as a clause; opaque if it has unknown fields or types."""
-    if isinstance(item, NodeRequirement):
-        return clause(source, item.key, item.operator, item.values)
+    """One requirement as a clause; opaque if it has unknown fields or types."""
     if isinstance(item, dict) and item.keys() <= _REQUIREMENT_FIELDS:
         key, operator, values = item.get("key"), item.get("operator"), item.get("values") or ()
         if isinstance(key, str) and isinstance(operator, str) and all(isinstance(each, str) for each in values):
@@ -90,6 +159,45 @@ def list_item(path: str, value: JsonObject) -> InjectedItem:
     """An element of one of the `LISTS`."""
     key = item_key(path, value)
     return InjectedItem(value, key, _COUNTS[path](value)._replace(pod_bytes=len(key)))
+
+
+def directed_item(path: str, value: JsonObject) -> InjectedItem:
+    """An element of one of the `LISTS` of a policy, with the value of the model."""
+    return replace(list_item(path, value), element=_directed(path, value))
+
+
+def _directed(path: str, value: JsonObject) -> Directed | None:
+    """The element of the model. None for a toleration, and for an element that validation should have refused."""
+    if path == TOLERATIONS:
+        return None
+    if path == SPREAD:
+        return directed_constraint(value)
+    _, kind, name = path.split(".")
+    # The pod's namespace is not known yet: `DirectedTerm` says whether the term covers it.
+    affinity, (_, preferred) = parse_affinity(orjson.dumps({kind: {name: [value]}}), "")
+    for weighted in (*affinity.preferred, *affinity.preferred_anti):
+        return _directed_term(value.get("podAffinityTerm") or {}, weighted.term, weighted.weight)
+    for term in (*affinity.required, *affinity.required_anti):
+        return _directed_term(value, term)
+    return next(iter(preferred), None)
+
+
+def directed_constraint(value: JsonObject) -> DirectedConstraint | None:
+    """A spread constraint of a policy. None where its selector cannot be parsed."""
+    constraints = parse_spread(orjson.dumps([value]), NO_LABELS)
+    keys = tuple(value.get("matchLabelKeys") or ())
+    return next((DirectedConstraint(each, keys) for each in (*constraints.hard, *constraints.soft)), None)
+
+
+def _directed_term(value: JsonObject, term: AffinityTerm, weight: int = 0) -> DirectedTerm:
+    is_cross = is_cross_namespace([(value.get("namespaces"), value.get("namespaceSelector"))])
+    return DirectedTerm(
+        term,
+        weight=weight,
+        match_keys=tuple(value.get("matchLabelKeys") or ()),
+        mismatch_keys=tuple(value.get("mismatchLabelKeys") or ()),
+        cross_namespace=is_cross,
+    )
 
 
 def item_key(path: str, value: Any) -> str:

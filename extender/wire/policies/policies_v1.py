@@ -42,7 +42,15 @@ from extender.wire.errors import WireError, from_msgspec
 from extender.wire.objects.constraints import DEFAULT_LIMITS, parse_affinity
 from extender.wire.objects.objects_json import PolicyJson, PolicyMetaJson
 from extender.wire.policies.field_errors import FieldError
-from extender.wire.policies.node_terms import LISTS, NODE_TERMS, SPREAD, list_item, normal_form, value_at
+from extender.wire.policies.node_terms import (
+    LISTS,
+    NODE_TERMS,
+    SPREAD,
+    directed_item,
+    directed_term,
+    normal_form,
+    value_at,
+)
 from extender.wire.policies.policy_schema import DEFAULT_AFTER, SPEC
 from extender.wire.policies.policy_validation import validate
 from extender.wire.policies.release_schema import DOMAIN, RELEASE, SIZE
@@ -212,7 +220,7 @@ def _directives(spec: JsonObject) -> Directives:
     # Only the node affinity is used, so the namespace for terms of pods does not matter.
     _, (required, preferred) = parse_affinity(affinity, "")
     # None: the policy requires nothing of nodes. An empty tuple would mean that no node matches.
-    required_terms = None if terms is None else normal_form(terms)
+    required_terms = None if terms is None else tuple(map(directed_term, normal_form(terms)))
     read = _read_directives(spec) | {"scheduler_names": tuple(names)}
     return Directives(
         node_selector=pairs,
@@ -220,7 +228,9 @@ def _directives(spec: JsonObject) -> Directives:
         scheduling_gates=tuple(each["name"] for each in spec.get("schedulingGates") or ()),
         required_node_terms=required_terms,
         lists=_items(spec),
-        soft_min_domains=tuple(filter(is_soft_min_domains, spec.get(SPREAD) or ())),
+        soft_min_domains=tuple(
+            directed_item(SPREAD, each) for each in spec.get(SPREAD) or () if is_soft_min_domains(each)
+        ),
         spread=tuple(map(_spread_directive, spec.get("spread") or ())),
         nodes=NodeAffinity(node_selector(pairs), required.terms),
         preferred_nodes=preferred,
@@ -233,7 +243,9 @@ def _items(spec: JsonObject) -> dict[str, Items]:
     found = {}
     for path in LISTS:
         values = value_at(spec, path) or ()
-        items = Items(list_item(path, each) for each in values if not (path == SPREAD and is_soft_min_domains(each)))
+        items = Items(
+            directed_item(path, each) for each in values if not (path == SPREAD and is_soft_min_domains(each))
+        )
         if items:
             found[path] = items
     return found

@@ -8,6 +8,7 @@ from typing import Any
 from extender.model.policies import Policy
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.pod_fields import Bounds
+from extender.verbs.admit.spec_fields import SpecFields
 from extender.verbs.admit.term_product import AdmissionBudget
 from tests.builders import PREFERRED, REQUIRED, Json
 from tests.policies import expression, node_term
@@ -42,13 +43,14 @@ def lacks(found: Any, wanted: Any, path: str = "") -> list[str]:
 def inject(spec: Json, *policies: Policy) -> Json:
     """The spec with the policies injected once; asserts that the given one is untouched and a second time changes nothing."""
     before = copy.deepcopy(spec)
-    injection = Injection(spec, Bounds(), AdmissionBudget(), is_pod=True)
+    fields = SpecFields(spec, Bounds(), AdmissionBudget())
+    injection = Injection(fields, is_pod=True)
     for each in policies:
         injection.apply(each)
-    once = copy.deepcopy(injection.spec)
+    once = copy.deepcopy(fields.spec)
     for each in policies:
         assert injection.apply(each).is_empty
-    assert injection.spec == once
+    assert fields.spec == once
     assert spec == before
     return once
 

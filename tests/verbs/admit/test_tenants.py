@@ -13,6 +13,7 @@ from extender.model.policies import Items, Moment, Policy, PolicyKey, Size
 from extender.settings.policies import Policies
 from extender.verbs.admit.injection import Injection
 from extender.verbs.admit.pod_fields import Bounds, Changes
+from extender.verbs.admit.spec_fields import SpecFields
 from extender.verbs.admit.term_product import DIRECTIVES, AdmissionBudget
 from extender.wire.policies.node_terms import TOLERATIONS, list_item
 from tests.builders import REQUIRED, Json
@@ -195,7 +196,8 @@ def test_applying_the_same_policies_again_stops_at_the_same_one_and_changes_noth
 
 def test_a_policy_that_is_applied_again_costs_nothing_more() -> None:
     wanted = heavy(0)
-    injection = Injection({}, Bounds(), AdmissionBudget(directives=wanted.directives.weight), is_pod=True)
+    fields = SpecFields({}, Bounds(), AdmissionBudget(directives=wanted.directives.weight))
+    injection = Injection(fields, is_pod=True)
     assert not injection.apply(wanted).conflicts
     assert not injection.apply(wanted).conflicts
     assert [each.message for each in injection.apply(heavy(1, 1)).conflicts] == [TOO_MUCH]
@@ -212,11 +214,12 @@ def test_so_many_clauses_are_read_for_conflicts_and_no_more() -> None:
     """For each policy nine terms of 20 clauses are looked at, none of which admits its pair; 12,000 are read for 63."""
     clauses = [expression(f"k{number}", "In", "a") for number in range(19)]
     spec: Json = {"affinity": requiring(*[node_term(*clauses, expression("n", "In", str(n))) for n in range(9)])}
-    injection = Injection(spec, Bounds(), AdmissionBudget(), is_pod=True)
+    fields = SpecFields(spec, Bounds(), AdmissionBudget())
+    injection = Injection(fields, is_pod=True)
     written = []
     for number in range(70):
         injection.apply(policy(f"p{number}", nodeSelector={"k0": f"b{number}"}))
-        written.append("nodeSelector" in injection.spec)
+        written.append("nodeSelector" in fields.spec)
     assert 60 < written.count(False) < 67
     assert written == sorted(written), "from then on a pair is written without a look"
 
