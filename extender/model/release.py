@@ -168,6 +168,9 @@ class ReleaseSpec:
     when_no_room: WhenNoRoom = WhenNoRoom.WAIT
     # The resources that quotas limit, and `PODS`.
     limited: frozenset[str] = field(init=False, repr=False, compare=False)
+    # Whether a domain limits what pods of the policy may have there, and whether the pods are counted by domain.
+    has_quotas: bool = field(init=False, repr=False, compare=False)
+    counts_domains: bool = field(init=False, repr=False, compare=False)
     _name_of: Mapping[str, str] = field(init=False, repr=False, compare=False)
     _by_name: Mapping[str, Domain] = field(init=False, repr=False, compare=False)
 
@@ -175,18 +178,10 @@ class ReleaseSpec:
         """Indexes the domains by name and by value, and collects the resources that a quota names. O(values)."""
         names = [name for domain in self.domains for name, _ in domain.quota]
         object.__setattr__(self, "limited", frozenset([*names, *((PODS,) if self.max_per_domain else ())]))
+        object.__setattr__(self, "has_quotas", bool(self.limited))
+        object.__setattr__(self, "counts_domains", bool(self.domains or self.limited))
         object.__setattr__(self, "_by_name", {domain.name: domain for domain in self.domains})
         object.__setattr__(self, "_name_of", {value: domain.name for domain in self.domains for value in domain.values})
-
-    @property
-    def counts_domains(self) -> bool:
-        """Whether the pods of the policy are counted by domain. O(1)."""
-        return bool(self.domains or self.limited)
-
-    @property
-    def has_quotas(self) -> bool:
-        """Whether a domain limits what pods of the policy may have there. O(1)."""
-        return bool(self.limited)
 
     def names_of(self, values: frozenset[str] | None) -> tuple[str, ...]:
         """The domains of nodes with one of these values of the first key; `ANYWHERE` alone for None. O(values)."""

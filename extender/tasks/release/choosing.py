@@ -152,7 +152,8 @@ class StepChooser:
         self._try_early_if_changed(group, memory, begun)
         if not is_given_up and not self._lines.is_turn(group.key, begun, group.priority):
             return _wait_for_turn(memory)
-        excess, is_too_large = self._excess(group, group.waiting), bool(self._excess(group, group.waiting, alone=True))
+        excess = self._excess(group, group.waiting)
+        is_too_large = bool(excess) and bool(self._excess(group, group.waiting, alone=True))
         waits = not (is_given_up or is_too_large)
         proposal = Proposal() if excess and waits else await self._place(group, memory, None)
         excess = excess or self._excess(group, group.waiting)  # room may have been reserved for others meanwhile

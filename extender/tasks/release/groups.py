@@ -15,22 +15,12 @@ from extender.index.gated import GatedGroups, GatedPodState, Placements
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.model.group_placements import PlacementStatus
 from extender.model.objects import Pod
-from extender.model.release import ANYWHERE, GroupDecision, GroupKey, GroupPhase, Level, ReleaseSpec, WhenNoRoom
+from extender.model.release import ANYWHERE, GroupKey, GroupPhase, Level, ReleaseSpec, WhenNoRoom
 from extender.model.resources import PODS, Resources, add, quantity_text, total
 from extender.model.units import agreeing, counted
 from extender.settings.policies import Release
 from extender.verbs.release.progress import STUCK, GroupState, GroupStep, in_order
-from extender.verbs.release.states import (
-    Decided,
-    Event,
-    PodsAtTheGate,
-    State,
-    Waiting,
-    advance,
-    claimed_until,
-    decided_of,
-    levels_of,
-)
+from extender.verbs.release.states import Progress, State, Waiting, claimed_until, levels_of
 
 _FIRST_WAIT: Final = 0.25
 _WAITING: Final = frozenset({GroupPhase.COLLECTING, GroupPhase.DECIDING, GroupPhase.TIMED_OUT, GroupPhase.DEGRADED})
@@ -267,46 +257,19 @@ class Hold(NamedTuple):
     is_claimed: bool = False
 
 
-class GroupMemory:
-    """What the leader remembers of a group between its steps, as immutable values: `record` replaces the state.
+class GroupMemory(Progress):
+    """What the leader remembers of a group between its steps, as immutable values.
 
     A new leader begins without it. What must survive is in the GroupPlacement and in the pods.
     """
 
     def __init__(self, first_seen: float, since: float, state: State | None = None) -> None:
+        super().__init__(state or Waiting())
         self.first_seen: Final = first_seen
-        self.state: State = state or Waiting()
         self.goal = Goal(since)
         self.asking = Asking()
         self.report = Report()
         self.hold = Hold()
-
-    def record(self, event: Event) -> None:
-        """Applies an event to the state. Raises `NotAllowed`."""
-        self.state = advance(self.state, event)
-
-    @property
-    def decided(self) -> Decided | None:
-        """The written decision, with what belongs to it."""
-        return decided_of(self.state)
-
-    @property
-    def decision(self) -> GroupDecision | None:
-        """The written decision."""
-        decided = decided_of(self.state)
-        return None if decided is None else decided.decision
-
-    @property
-    def pods(self) -> PodsAtTheGate:
-        """What is known of the pods at the gate."""
-        decided = decided_of(self.state)
-        return PodsAtTheGate() if decided is None else decided.pods
-
-    @property
-    def needs_room(self) -> bool:
-        """Whether pods are released only into reserved room."""
-        decided = decided_of(self.state)
-        return decided is None or decided.needs_room
 
     def wait(self, now: float, problem: str | None = None) -> float:
         """A try has failed; returns when the next one is made. ``problem``: None if it is still the same."""

@@ -36,6 +36,9 @@ class PodsAtTheGate:
     refused_until: float = 0.0
 
 
+_NO_PODS: Final = PodsAtTheGate()
+
+
 @dataclass(frozen=True, slots=True)
 class _Decided:
     """``claimed_until``: until then the domain is the group's own although no pod of it runs there.
@@ -47,7 +50,7 @@ class _Decided:
     decision: GroupDecision
     claimed_until: float = 0.0
     needs_room: bool = True
-    pods: PodsAtTheGate = PodsAtTheGate()
+    pods: PodsAtTheGate = _NO_PODS
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,7 +482,7 @@ def _after_write(state: Chosen | Unanswered, event: Written | NoAnswer | NotWrit
     match event, state:
         case Written(decision=decision), _:
             kind = Placed if isinstance(decided, Placed) else Releasing
-            known = PodsAtTheGate() if decided is None else decided.pods
+            known = _NO_PODS if decided is None else decided.pods
             return kind(decision, state.claimed_until, state.needs_room, known)
         case NoAnswer(decision=decision), _:
             return Unanswered(decision, state.claimed_until, state.needs_room, decided)
@@ -554,3 +557,24 @@ def _placed(decided: Decided) -> Decided:
 def _searching(decided: Decided | None) -> State:
     """No domain is chosen: the group waits for one, or has a decision without room."""
     return Waiting() if decided is None else Displaced(decided)
+
+
+class Progress:
+    """The state of a group, which `record` replaces, with what is often read of it.
+
+    ``pods``: what is known of the pods at the gate. ``needs_room``: see `Releasing`.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._set(state)
+
+    def record(self, event: Event) -> None:
+        """Applies an event to the state. Raises `NotAllowed`."""
+        self._set(advance(self.state, event))
+
+    def _set(self, state: State) -> None:
+        self.state, self.decided = state, decided_of(state)
+        decided = self.decided
+        self.decision = None if decided is None else decided.decision
+        self.pods = _NO_PODS if decided is None else decided.pods
+        self.needs_room = decided is None or decided.needs_room
