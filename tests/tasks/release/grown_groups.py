@@ -29,6 +29,7 @@ SIZES = {"p": 2, "q": 4, "r": 3}
 
 def judge(scene: Scene, *, exclusive: bool = False) -> None:
     """``exclusive``: no zone has pods of two gangs."""
+    assert not scene.manager.failures
     zones: Counter[str] = Counter(filter(None, scene.released().values()))
     assert all(count <= ROOMS[zone] for zone, count in zones.items()), zones
     for gang in SIZES:

@@ -62,6 +62,7 @@ def failing(rng: Random, share: float) -> KubeError | None:
 
 
 def judge(scene: Scene, most: int = 100) -> None:
+    assert not scene.manager.failures
     zones: Counter[str] = Counter(filter(None, scene.released().values()))
     assert all(count <= min(ROOMS[zone], most) for zone, count in zones.items()), zones
     for gang, size in SIZES.items():
