@@ -188,6 +188,15 @@ def test_containers_have_a_tag_probes_and_requests(name: str) -> None:
         assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} <= ports
 
 
+@pytest.mark.parametrize("name", ["second-scheduler", "schedulers"])
+def test_schedulers_are_probed_at_a_path_that_every_version_serves(name: str) -> None:
+    """kube-scheduler serves /livez and /readyz only since 1.31. Before, a probe of them would get 404."""
+    containers = (one for template in templates(overlay(name)) for one in template["spec"]["containers"])
+    (scheduler,) = (one for one in containers if any(port["name"] == "scheduler" for port in one["ports"]))
+    paths = {scheduler[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")}
+    assert paths == {"/healthz"}
+
+
 @EACH_DEPLOYED
 def test_probes_ask_where_and_how_the_extender_answers(name: str) -> None:
     settings = settings_of("service" if name == "service-cert-manager" else name)
