@@ -46,7 +46,6 @@ from extender.model.policies import PolicyKey
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, in_namespace
-from extender.tasks.asking import Asking, UnaskedPods
 from extender.tasks.browse_service import BrowseService, ExplainService, overview_of
 from extender.tasks.deletion_costs import DeletionCosts
 from extender.tasks.endpoints import LeaderEndpoint
@@ -64,6 +63,7 @@ from extender.tasks.preempt_and_bind import BindService, PreemptService, Unanswe
 from extender.tasks.preemption.manager import PreemptionRecord
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import InjectedPods, OverLimits, Reflectors
+from extender.tasks.scheduler_requests import SchedulerRequests, UnaskedPods
 from extender.tasks.shadow import Shadow
 from extender.tasks.sliced_work import SlicedWork, Traffic
 from extender.tasks.what_if.service import WhatIfService
@@ -171,7 +171,7 @@ def service_of_cluster(
     work = SlicedWork(clock, traffic)
     report_sliced_work(metrics, work)
     log, decisions, begun = DecisionLog(), SchedulerCounts(), clock.now()
-    asking = Asking(decisions, log, clock, partial(datetime.now, UTC), lambda: replica.answers_since(begun))
+    asking = SchedulerRequests(decisions, log, clock, partial(datetime.now, UTC), lambda: replica.answers_since(begun))
     explainer = ExplainService(
         index.view, settings, clock, partial(_assumed_nodes, index), work, partial(_group_of, index), asking.about
     )
@@ -342,7 +342,7 @@ def _admission(base: Foundation, pod: OwnPod | None, injected: InjectedPods) -> 
     return part
 
 
-def _unasked_jobs(base: Foundation, asking: Asking) -> list[Job]:
+def _unasked_jobs(base: Foundation, asking: SchedulerRequests) -> list[Job]:
     is_told = base.settings.rejected_pods.events
     events = EventRecorder(base.writer().create_event, base.clock, EventLimit()) if is_told else None
     unasked = UnaskedPods(base.index, asking, events, base.clock)

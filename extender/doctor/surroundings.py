@@ -11,7 +11,7 @@ from typing import Final
 from extender.doctor.facts import RENEW, Facts, Finding, Severity, granting
 from extender.index.counts.namespace_budgets import OTHERS
 from extender.model.units import ago, agreeing, counted
-from extender.verbs.explain.asking import SETTLED_SECONDS
+from extender.verbs.explain.scheduler_requests import SETTLED_SECONDS
 
 _SKEW_SECONDS: Final = 5.0
 EXPIRES_SOON: Final = 14 * 86400.0  # twice as early as the alert

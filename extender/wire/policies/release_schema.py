@@ -52,7 +52,7 @@ QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$"
 LONGEST_QUANTITY: Final = 24
 _LONGEST_NAME: Final = 100  # of a resource, in an error
 _LONGEST_TIMEOUT: Final = 7 * 24 * 3600.0
-_OWN_TAINT: Final = "must be the key of a taint that is none of Kubernetes' own"
+_OWN_TAINT: Final = "must not be the key of a taint that Kubernetes itself sets"
 _TIMEOUT_LIMITS: Final = "must be more than 0 and at most 168h"
 
 

@@ -23,7 +23,7 @@ _LONGEST_NAME: Final = 100  # of a scheduler, in a sentence; seven of them fit i
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class KnownSchedulers:
     """The requests of schedulers that this replica has received until ``now``, after ``seconds`` of answering.
 
     - ``ages``: by schedulerName the seconds since the last request about any of its pods. ``is_whole``: no name is left out.
@@ -45,54 +45,54 @@ class LastAnswer:
     text: str
 
 
-def is_unasked(pod: Pod, heard: Heard) -> bool:
+def is_unasked(pod: Pod, known: KnownSchedulers) -> bool:
     """Whether no scheduler has the pod's schedulerName. Only True after other schedulers have sent requests for a while. O(1)."""
     if pod.node or pod.gated or pod.terminating or pod.rejection or pod.nominated_node:
         return False
-    if pod.scheduler in heard.ages or pod.scheduler in heard.elsewhere:
+    if pod.scheduler in known.ages or pod.scheduler in known.elsewhere:
         return False
-    return bool(heard.ages) and heard.is_whole and heard.seconds >= SETTLED_SECONDS
+    return bool(known.ages) and known.is_whole and known.seconds >= SETTLED_SECONDS
 
 
-def asked_about(pod: Pod, heard: Heard, last: LastAnswer | None) -> Asked:
+def asked_about(pod: Pod, known: KnownSchedulers, last: LastAnswer | None) -> Asked:
     """What is known about requests for a pending pod. O(schedulers)."""
-    latest = sorted(heard.ages, key=heard.ages.__getitem__)
-    unasked = last is None and is_unasked(pod, heard)
+    latest = sorted(known.ages, key=known.ages.__getitem__)
+    unasked = last is None and is_unasked(pod, known)
     return Asked(
         scheduler=pod.scheduler,
-        text=unasked_note(pod, heard) if unasked else _sentence(pod, heard, last),
-        since=rfc3339(heard.now - timedelta(seconds=heard.seconds)),
-        schedulers=tuple(AskingScheduler(name, _moment(heard, heard.ages[name])) for name in latest),
-        last="" if last is None else _moment(heard, last.age),
+        text=unasked_note(pod, known) if unasked else _sentence(pod, known, last),
+        since=rfc3339(known.now - timedelta(seconds=known.seconds)),
+        schedulers=tuple(AskingScheduler(name, _moment(known, known.ages[name])) for name in latest),
+        last="" if last is None else _moment(known, last.age),
         answer="" if last is None else last.text,
         is_unasked=unasked,
     )
 
 
-def unasked_note(pod: Pod, heard: Heard) -> str:
+def unasked_note(pod: Pod, known: KnownSchedulers) -> str:
     """The sentence about a pod that `is_unasked`, also for an event: less than 1 KiB."""
-    near = difflib.get_close_matches(pod.scheduler, heard.ages, n=1)
+    near = difflib.get_close_matches(pod.scheduler, known.ages, n=1)
     hint = f', did you mean "{_short(near[0])}"?' if near else ""
-    return f"no scheduler named {_short(pod.scheduler)} has sent a request about any pod for {ago(heard.seconds)}{hint}; {_others(heard)}"
+    return f"no scheduler named {_short(pod.scheduler)} has sent a request about any pod for {ago(known.seconds)}{hint}; {_others(known)}"
 
 
-def _others(heard: Heard) -> str:
-    latest = sorted(heard.ages, key=heard.ages.__getitem__)
-    shown = ", ".join(f"{_short(name)} {ago(heard.ages[name])} ago" for name in latest[:_SHOWN])
+def _others(known: KnownSchedulers) -> str:
+    latest = sorted(known.ages, key=known.ages.__getitem__)
+    shown = ", ".join(f"{_short(name)} {ago(known.ages[name])} ago" for name in latest[:_SHOWN])
     return f"others have: {shown}" + (f" and {len(latest) - _SHOWN} more" if len(latest) > _SHOWN else "")
 
 
-def _sentence(pod: Pod, heard: Heard, last: LastAnswer | None) -> str:
+def _sentence(pod: Pod, known: KnownSchedulers, last: LastAnswer | None) -> str:
     if last is not None:
         return f"{pod.scheduler} sent its last request about it {ago(last.age)} ago: {last.text}"
-    if not heard.ages:
-        return f"no scheduler has sent a request here for {ago(heard.seconds)}, since this replica answers"
-    if pod.scheduler in heard.ages:
-        return f"{pod.scheduler} sent a request {ago(heard.ages[pod.scheduler])} ago, but none about this pod as far as answers are kept"
-    if pod.rejection and heard.is_whole:
+    if not known.ages:
+        return f"no scheduler has sent a request here for {ago(known.seconds)}, since this replica answers"
+    if pod.scheduler in known.ages:
+        return f"{pod.scheduler} sent a request {ago(known.ages[pod.scheduler])} ago, but none about this pod as far as answers are kept"
+    if pod.rejection and known.is_whole:
         return f"{pod.scheduler} has tried it and sends no request here: its plugins reject the pod before, or its configuration lacks the extender"
-    if pod.scheduler in heard.elsewhere:
-        return f"{pod.scheduler} has pods on nodes, and has sent no request here for {ago(heard.seconds)}"
+    if pod.scheduler in known.elsewhere:
+        return f"{pod.scheduler} has pods on nodes, and has sent no request here for {ago(known.seconds)}"
     return f"{pod.scheduler} has sent no request yet"
 
 
@@ -100,5 +100,5 @@ def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
 
 
-def _moment(heard: Heard, age: float) -> str:
-    return rfc3339(heard.now - timedelta(seconds=age))
+def _moment(known: KnownSchedulers, age: float) -> str:
+    return rfc3339(known.now - timedelta(seconds=age))

@@ -11,12 +11,12 @@ from msgspec import structs
 from extender.model.answers.pages import PageOf
 from extender.model.units import rfc3339
 from extender.settings.configuration import Settings
-from extender.tasks.asking import LOOK_SECONDS, REASON
 from extender.tasks.browse_service import ExplainService
+from extender.tasks.scheduler_requests import LOOK_SECONDS, REASON
 from extender.verbs.browse.pods import pending_page
 from tests.explaining import finished
 from tests.fakes import running, until
-from tests.tasks.asking_scene import Events, Scene
+from tests.tasks.scheduler_requests_scene import Events, Scene
 
 
 def test_a_pod_whose_scheduler_name_is_misspelt_is_unasked_and_the_others_are_named() -> None:

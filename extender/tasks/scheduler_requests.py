@@ -19,7 +19,14 @@ from extender.model.units import read_time
 from extender.tasks.events import EventRecorder
 from extender.tasks.filter_service import OTHERS, SchedulerCounts
 from extender.telemetry.decision_log import DecisionLog, LoggedDecision
-from extender.verbs.explain.asking import SETTLED_SECONDS, Heard, LastAnswer, asked_about, is_unasked, unasked_note
+from extender.verbs.explain.scheduler_requests import (
+    SETTLED_SECONDS,
+    KnownSchedulers,
+    LastAnswer,
+    asked_about,
+    is_unasked,
+    unasked_note,
+)
 
 REASON: Final = "NoSchedulerAsks"
 LOOK_SECONDS: Final = 30.0  # between two looks at all pods without a node
@@ -27,8 +34,8 @@ _PODS_PER_SLICE: Final = 500  # at 0.3 µs
 _MOST_REPORTED: Final = 2000
 
 
-class Asking:
-    """Which schedulers have asked. ``since`` returns when this replica began to answer, in monotonic seconds; None while it does not."""
+class SchedulerRequests:
+    """Which schedulers have sent requests. ``since`` returns when this replica began to answer, in monotonic seconds; None while it does not."""
 
     def __init__(
         self,
@@ -45,27 +52,27 @@ class Asking:
         self.utc_now = utc_now
         self._since = since
 
-    def heard(self) -> Heard | None:
-        """What was heard until now; None in a replica that does not answer. O(schedulers)."""
+    def known_schedulers(self) -> KnownSchedulers | None:
+        """The schedulers that have sent requests; None in a replica that does not answer. O(schedulers)."""
         since, now = self._since(), self._clock.now()
         if since is None:
             return None
         last = self._decisions.last
         ages = {name: now - at for name, at in last.items() if at >= since and name != OTHERS}
-        return Heard(self.utc_now(), now - since, ages, OTHERS not in last, self.elsewhere)
+        return KnownSchedulers(self.utc_now(), now - since, ages, OTHERS not in last, self.elsewhere)
 
     def about(self, pod: Pod) -> Asked | None:
         """Whether a scheduler looks at a pending pod. O(decisions that are kept)."""
-        heard, last = self.heard(), self._log.latest_of({pod.uid}).get(pod.uid)
-        if heard is None:
+        known, last = self.known_schedulers(), self._log.latest_of({pod.uid}).get(pod.uid)
+        if known is None:
             return None
-        answer = None if last is None else LastAnswer(heard.now.timestamp() - last.time, _in_words(last))
-        return asked_about(pod, heard, answer)
+        answer = None if last is None else LastAnswer(known.now.timestamp() - last.time, _in_words(last))
+        return asked_about(pod, known, answer)
 
     def unasked(self, pod: Pod) -> str:
         """A sentence that no scheduler looks at a pending pod; empty if one does. O(schedulers)."""
-        heard = self.heard()
-        return unasked_note(pod, heard) if heard is not None and is_unasked(pod, heard) else ""
+        known = self.known_schedulers()
+        return unasked_note(pod, known) if known is not None and is_unasked(pod, known) else ""
 
 
 def _in_words(decision: LoggedDecision) -> str:
@@ -83,7 +90,9 @@ class UnaskedPods:
     pods get no event. Without ``events`` only this search runs.
     """
 
-    def __init__(self, index: ClusterIndex, asking: Asking, events: EventRecorder | None, clock: Clock) -> None:
+    def __init__(
+        self, index: ClusterIndex, asking: SchedulerRequests, events: EventRecorder | None, clock: Clock
+    ) -> None:
         self._index = index
         self._asking = asking
         self._events = events
@@ -105,11 +114,11 @@ class UnaskedPods:
 
     async def _look_elsewhere(self) -> None:
         """Finds the schedulers that place pods and have not asked. O(pods), in slices; O(waiting pods) if all have asked."""
-        heard = self._asking.heard()
-        if heard is None:
+        known = self._asking.known_schedulers()
+        if known is None:
             return
         view, looked, placing = self._index.view, 0, set[str]()
-        names = {pod.scheduler for pod in self._index.unplaced.values()} - heard.ages.keys()
+        names = {pod.scheduler for pod in self._index.unplaced.values()} - known.ages.keys()
         for number in range(len(view.node_names) if names else 0):
             # The list may have become shorter during a pause.
             here = view.pods_on(number) if number < len(view.node_names) else {}
@@ -121,10 +130,10 @@ class UnaskedPods:
         self._asking.elsewhere = frozenset(placing)
 
     def _look(self, pod: Pod) -> None:
-        heard, created = self._asking.heard(), read_time(pod.created)
-        if self._events is None or heard is None or created is None or not is_unasked(pod, heard):
+        known, created = self._asking.known_schedulers(), read_time(pod.created)
+        if self._events is None or known is None or created is None or not is_unasked(pod, known):
             return
-        if (heard.now - created).total_seconds() >= SETTLED_SECONDS:
+        if (known.now - created).total_seconds() >= SETTLED_SECONDS:
             self._reported.add(pod.uid)
-            note = unasked_note(pod, heard)
-            self._events.record(ObjectEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", note, heard.now))
+            note = unasked_note(pod, known)
+            self._events.record(ObjectEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", note, known.now))

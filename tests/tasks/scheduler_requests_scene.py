@@ -11,9 +11,9 @@ from msgspec import structs
 from extender.kube.effects import ObjectEvent
 from extender.model.answers.explanations import Asked
 from extender.model.objects import Pod
-from extender.tasks.asking import Asking, UnaskedPods
 from extender.tasks.events import EventLimit, EventRecorder
 from extender.tasks.filter_service import SchedulerCounts
+from extender.tasks.scheduler_requests import SchedulerRequests, UnaskedPods
 from extender.telemetry.decision_log import DecisionLog
 from extender.wire.extender_v1 import FilterResult
 from tests.builders import index_of, node, pod
@@ -32,7 +32,7 @@ class Scene:
         self.decisions = SchedulerCounts()
         self.log = DecisionLog()
         self.index = index_of(*(node(f"n{at}", allocatable={"cpu": "4", "pods": "9"}) for at in range(6)))
-        self.asking = Asking(self.decisions, self.log, self.clock, self.now, lambda: self.since)
+        self.asking = SchedulerRequests(self.decisions, self.log, self.clock, self.now, lambda: self.since)
 
     def now(self) -> datetime:
         return NOON + timedelta(seconds=self.clock.now() - self.begun)
