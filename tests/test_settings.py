@@ -117,7 +117,7 @@ def test_every_number_of_the_settings_has_an_upper_bound() -> None:
     assert [path for path, most in numbers.items() if most is None] == []
 
 
-def test_many_problems_are_told_in_part() -> None:
+def test_many_problems_are_reported_in_part() -> None:
     document = HEAD | {f"k{number}": 1 for number in range(100_000)}
     problems = problems_of(document)
     assert len(problems) == 101

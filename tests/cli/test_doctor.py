@@ -92,7 +92,7 @@ async def test_the_schedulers_files_are_tried_against_the_service(
     assert any(words in problem for problem in found) if words else found == []
 
 
-async def test_an_expired_certificate_of_the_service_is_told_from_one_of_another_authority(tmp_path: Path) -> None:
+async def test_an_expired_certificate_of_the_service_is_reported_from_one_of_another_authority(tmp_path: Path) -> None:
     past = datetime.now(UTC) - timedelta(days=3)
     authority = Authority.make("ca", past, 30)
     pair = authority.issue("server", past, 1, SERVER, ["127.0.0.1"])
@@ -359,7 +359,7 @@ async def test_a_webhook_that_the_api_server_cannot_call_is_found(tmp_path: Path
     ]
 
 
-async def test_an_address_without_a_webhook_is_told_from_one_that_has_it(tmp_path: Path) -> None:
+async def test_an_address_without_a_webhook_is_reported_from_one_that_has_it(tmp_path: Path) -> None:
     async with set_up(tmp_path) as setup:
         found = [await asyncio.to_thread(webhook_fault, f"{setup.url}{path}", b"") for path in ("/nowhere", "/livez")]
     assert found == [("404 Not Found", True), ("", True)]

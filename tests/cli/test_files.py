@@ -114,7 +114,7 @@ def test_the_folder_of_a_dump_is_a_snapshot(tmp_path: Path) -> None:
         (b"", "truncated"),
     ],
 )
-def test_what_is_no_snapshot_is_told(tmp_path: Path, body: bytes, problem: str) -> None:
+def test_what_is_no_snapshot_is_reported(tmp_path: Path, body: bytes, problem: str) -> None:
     path = tmp_path / "cluster"
     path.write_bytes(body)
     with pytest.raises(CommandError, match=problem):

@@ -118,7 +118,7 @@ def test_a_conflict_gives_1_and_is_named(command: Command, conflict_policy: str,
         assert tested["admitted"]["spec"]["nodeSelector"] == {"pool": kept}
 
 
-def test_a_policy_in_mode_audit_changes_nothing_and_its_conflicts_are_told(command: Command) -> None:
+def test_a_policy_in_mode_audit_changes_nothing_and_its_conflicts_are_reported(command: Command) -> None:
     found = command.on([policy_json(**POOL, mode="Audit")], obj=pod({"nodeSelector": {"pool": "b"}}))
     (tested,) = found.document["objects"]
     assert (found.code, tested["result"]) == (1, "allowed")

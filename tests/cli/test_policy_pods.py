@@ -165,7 +165,7 @@ def group_of(command: Command, policy: Json, obj: Json, *objects: Json) -> Json:
     [("1", NODES, "a"), ("2", NODES, "b"), ("2", [*NODES, RUNNING], "b"), ("3", NODES, "")],
     ids=["the tightest", "the only one", "beside another pod", "none"],
 )
-def test_the_domain_that_a_group_would_get_is_told(
+def test_the_domain_that_a_group_would_get_is_reported(
     command: Command, cpu: str, objects: list[Json], domain: str
 ) -> None:
     found = group_of(command, gangs(), job(cpu), *objects)
@@ -191,7 +191,7 @@ def test_a_quota_of_a_domain_holds(command: Command) -> None:
     assert group_of(command, policy, job("1"), *NODES)["domain"] == f"{ZONE}=b"
 
 
-def test_without_a_cluster_the_group_is_told_without_its_domain(command: Command) -> None:
+def test_without_a_cluster_the_group_is_reported_without_its_domain(command: Command) -> None:
     found = group_of(command, gangs(), job("1"))
     assert (found["pods"], found["domain"]) == (3, "")
     assert found["message"].startswith("the domain is not known without --snapshot")

@@ -240,7 +240,9 @@ def test_the_build_gets_the_index_of_this_machine_as_a_secret_and_in_no_argument
     assert "an authority" in secrets
 
 
-def test_a_builder_that_fails_is_told_with_what_it_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_builder_that_fails_is_reported_with_what_it_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "podman").symlink_to("/bin/false")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ReleaseError, match=r"failed: .*/podman build"):

@@ -200,7 +200,9 @@ UNSEEN: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("spec", "expected"), UNSEEN.values(), ids=UNSEEN.keys())
-def test_what_autoscalers_do_not_see_is_told_with_what_they_do_then(spec: dict[str, Any], expected: list[str]) -> None:
+def test_what_autoscalers_do_not_see_is_reported_with_what_they_do_then(
+    spec: dict[str, Any], expected: list[str]
+) -> None:
     found = examine_policies(policed(policies=(in_use(**spec), in_use())))
     assert [(one.severity, one.check) for one in found] == [("info", "autoscalers")] * len(expected)
     for one, words in zip(found, expected, strict=True):

@@ -214,7 +214,7 @@ async def forbidding(released: Cluster) -> AsyncIterator[Cluster]:
         await released.api.delete(f"{ADMISSION}/{kind}/not-now")
 
 
-async def test_a_release_that_is_answered_with_422_is_told_and_not_repeated(forbidding: Cluster) -> None:
+async def test_a_release_that_is_answered_with_422_is_reported_and_not_repeated(forbidding: Cluster) -> None:
     api = forbidding.api
     await forbidding.add_nodes(zones=1, per_zone=3)
     await releasing(api)

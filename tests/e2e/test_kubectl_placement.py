@@ -127,7 +127,7 @@ async def test_an_administrator_has_the_commands_that_read_the_cluster(installed
     assert (code, orjson.loads(out)["pods"]) == (0, []), error
 
 
-async def test_a_user_with_the_role_alone_is_told_what_the_doctor_could_not_check_and_no_more(
+async def test_a_user_with_the_role_alone_is_reported_what_the_doctor_could_not_check_and_no_more(
     installed: Installed,
 ) -> None:
     code, out, error = await installed.placement("doctor", "-o", "json")

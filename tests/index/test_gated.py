@@ -241,7 +241,7 @@ def test_many_pods_are_filed_again_later_where_that_is_asked_for() -> None:
     assert (len(index.gated.orphans), roles(index)) == (249, {})
 
 
-def test_subscribers_are_told_of_the_groups_that_changed_and_of_no_others() -> None:
+def test_subscribers_are_reported_the_groups_that_changed_and_of_no_others() -> None:
     index = index_with(gated("a", "x"), gated("b", "y"))
     notified: list[str] = []
     index.gated.changes.subscribe(lambda change: notified.append(change.new.value if change.new else ""))

@@ -243,7 +243,7 @@ def test_a_request_for_a_pod_that_does_not_exist_counts_nothing_until_the_pod_ex
     assert exceeded(index, ghost) == [SELECTORS], "its constraints were compiled before it existed"
 
 
-def test_room_is_there_when_the_last_pod_with_the_constraints_is_gone_and_those_that_wait_are_told() -> None:
+def test_room_is_there_when_the_last_pod_with_the_constraints_is_gone_and_those_that_wait_are_reported() -> None:
     index, notified = index_within(), list[object]()
     index.view.budget_changes.subscribe(notified.append)
     first, replica, late = apart("a"), apart("a-2", "a"), apart("late")

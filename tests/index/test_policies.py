@@ -57,7 +57,7 @@ def test_a_changed_policy_is_found_by_its_new_selector_only() -> None:
     assert names(table.select(Subject("shop", {"app": "db"}), Moment.ADMISSION)) == ["policy"]
 
 
-def test_each_change_has_a_version_and_is_told_and_a_repetition_is_neither() -> None:
+def test_each_change_has_a_version_and_is_reported_and_a_repetition_is_neither() -> None:
     table = PolicyTable()
     notified: list[IndexChange[Policy]] = []
     table.changes.subscribe(notified.append)

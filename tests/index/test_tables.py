@@ -66,7 +66,7 @@ def index_with(*tables: MakeTable) -> ClusterIndex:
     return ClusterIndex(Rules(), counts_of_rules(), tables=tables)
 
 
-def test_tables_are_told_of_each_pod_in_their_order_after_the_table_of_pods() -> None:
+def test_tables_are_reported_each_pod_in_their_order_after_the_table_of_pods() -> None:
     notified: list[str] = []
     index = index_with(
         table_of(Kept("first", notified)),
@@ -81,7 +81,7 @@ def test_tables_are_told_of_each_pod_in_their_order_after_the_table_of_pods() ->
     assert notified == ["first: False", "last: False"]
 
 
-def test_a_table_is_told_of_assumptions_and_plans_too() -> None:
+def test_a_table_is_reported_assumptions_and_plans_too() -> None:
     kept = Kept("only", [])
     index = index_with(table_of(kept))
     index.upsert(node("n1"))

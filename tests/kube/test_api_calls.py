@@ -183,7 +183,7 @@ def test_each_status_has_its_error(expected: type[KubeError]) -> None:
     ("causes", "expected"),
     [([{"reason": "DisruptionBudget", "message": "needs 6"}], OverBudget), ([{}], Throttled), (None, Throttled)],
 )
-def test_an_eviction_that_a_budget_forbids_is_told_from_a_busy_apiserver(
+def test_an_eviction_that_a_budget_forbids_is_reported_from_a_busy_apiserver(
     causes: list[dict[str, str]] | None, expected: type[KubeError]
 ) -> None:
     body = {"kind": "Status", "reason": "TooManyRequests", "details": {"causes": causes, "retryAfterSeconds": 10}}

@@ -129,7 +129,7 @@ async def test_a_second_run_begins_with_a_new_list(api: ScriptedApi, following: 
     assert reflector.status.relists == 1
 
 
-async def test_status_tells_where_the_feed_stands(api: ScriptedApi, following: Following) -> None:
+async def test_status_says_where_the_feed_stands(api: ScriptedApi, following: Following) -> None:
     reflector = following.start()
     assert (reflector.status.phase, reflector.status.synced, reflector.status.last_heard) == (
         ReflectorPhase.STARTING,

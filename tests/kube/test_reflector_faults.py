@@ -36,7 +36,7 @@ def line(text: str) -> bytes:
 # -- 410 and its relatives ------------------------------------------------------------------------------------------
 
 
-async def test_pauses_begin_anew_after_a_watch_has_told_something(api: ScriptedApi, following: Following) -> None:
+async def test_pauses_begin_anew_after_a_watch_has_reported_something(api: ScriptedApi, following: Following) -> None:
     api.script(PATH, status(500), status(500), status(500), page(version="5"))
     api.script(PATH, watch(event("ADDED", namespace("a", 6)), then=CUT))
     following.start()

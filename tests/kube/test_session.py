@@ -95,7 +95,7 @@ async def test_a_body_that_is_cut_is_unreachable(api: ScriptedApi, session: Sess
         await session.reads.call("GET", "/api/v1/x")
 
 
-async def test_a_stream_tells_silence_from_its_end(api: ScriptedApi, session: Session) -> None:
+async def test_a_stream_says_silence_from_its_end(api: ScriptedApi, session: Session) -> None:
     api.script("/api/v1/x", watch(b"one\n"), watch(b"two\n", then=END))
     async with session.reads.stream("/api/v1/x", {}) as stream:
         assert await stream.read(5.0) == b"one\n"

@@ -22,7 +22,7 @@ LABELLED = term(selector=matching(namespaces="x", namespaceSelector="y"))
 NAMESPACES = {"own": {"team": "a"}, "b": {"team": "b"}, "c": {"team": "b"}}
 
 
-def test_naming_the_own_namespace_is_told_apart_from_naming_none() -> None:
+def test_naming_the_own_namespace_is_distinguished_from_naming_none() -> None:
     """Both terms select the same pods and share their counts."""
     plain, named = (
         pod(namespace="own", apart=[term(app="web", namespaces=names)]).signature for names in (None, ["own"])

@@ -97,7 +97,7 @@ async def test_preemptions_are_shown_with_the_pods_that_end_and_groups_with_how_
     assert await page.browser.script(link) == "#/pods/shop/urgent"
 
 
-async def test_a_change_is_told_to_screen_readers(page: Page, proxy: Proxy) -> None:
+async def test_a_change_is_reported_to_screen_readers(page: Page, proxy: Proxy) -> None:
     nothing: dict[str, Value] = {"/v1/preemptions": PreemptionPage(()), "/v1/groups": GroupPage(())}
     await show(page, proxy, "flight", nothing, "No pod is preempted now", "No group of gated pods waits")
     proxy.answers["/v1/groups"] = GroupPage((GROUP,))

@@ -142,7 +142,7 @@ def test_the_rejection_cache_does_not_answer_after_it_has_changed_its_mind(closi
     assert scene.verb.rejections.hits == 1
 
 
-def test_a_rejection_is_not_given_again_to_a_pod_that_the_rule_tells_apart_from_others_of_its_signature(
+def test_a_rejection_is_not_given_again_to_a_pod_that_the_rule_says_apart_from_others_of_its_signature(
     closing: Closing,
 ) -> None:
     scene = Nodes(preemption={"mode": "off"})

@@ -186,7 +186,7 @@ def test_of_many_zones_it_is_kept_for_the_first_whether_they_are_full(monkeypatc
     assert len(zones.domains.full) == 2, "one for the key, and one for the nodes, which all keys share"
 
 
-def test_who_follows_excluded_zones_is_told_when_an_operator_excludes_one_and_takes_it_back() -> None:
+def test_who_follows_excluded_zones_is_reported_when_an_operator_excludes_one_and_takes_it_back() -> None:
     zones, notified = Zones((2, 2, 1), EXCLUDING), list[float]()
     zones.domains.changes.subscribe(lambda _: notified.append(zones.domains.now))
     zones.index.upsert(TopologyDomains("zones", ZONE, (), (ExcludedDomain("c", NOON + 7200),)))

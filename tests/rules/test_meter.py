@@ -118,7 +118,7 @@ class TestEvaluations:
 class TestFields:
     """Constraints that filter decides and that have an optional field."""
 
-    def test_min_domains_is_told_apart(self) -> None:
+    def test_min_domains_is_distinguished(self) -> None:
         """KEP-3022, "How can an operator determine if the feature is in use by workloads?"."""
         metered = Metered(web_on("n1"))
         metered.filter(
@@ -128,7 +128,7 @@ class TestFields:
         metered.filter(SPREAD)
         assert metered.meter.fields == {"minDomains": 1, "namespaceSelector": 0}
 
-    def test_namespace_selectors_are_told_apart(self) -> None:
+    def test_namespace_selectors_are_distinguished(self) -> None:
         """KEP-2249, "How can an operator determine if the feature is in use by workloads?"."""
         everywhere = [term(key, namespace_selector={}, app="web") for key in ("zone", "host")]
         metered = Metered(web_on("n1"))

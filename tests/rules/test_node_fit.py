@@ -136,7 +136,7 @@ def test_a_node_that_does_not_exist_takes_no_pod() -> None:
     assert parts(contender("a"), held, number) == Rejection("NodeFit", Reason.UNKNOWN_NODE)
 
 
-def test_its_version_grows_with_every_pod_placed_or_nominated_and_its_key_tells_requests_apart() -> None:
+def test_its_version_grows_with_every_pod_placed_or_nominated_and_its_key_says_requests_apart() -> None:
     held = cluster(stage())
     compiled = held.view.compiled(contender("a").signature)
     versions = [NODE_FIT.version(compiled, held.view)]

@@ -94,7 +94,7 @@ def test_an_explanation_shows_the_racks_and_the_rejecting_nodes() -> None:
     assert [(each.rule, each.nodes, each.examples) for each in found.obstacles] == [("TeamLimit", 2, ("n0", "n1"))]
 
 
-def test_an_explanation_is_printed_and_told_by_the_kind_of_the_state() -> None:
+def test_an_explanation_is_printed_and_reported_by_the_kind_of_the_state() -> None:
     racks = Racks()
     for each in range(2, 4):
         racks.add(f"red-{each}", "n2", team="red")

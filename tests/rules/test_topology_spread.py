@@ -82,7 +82,7 @@ def test_a_rejection_has_the_domain_its_count_what_it_is_measured_against_and_so
     assert (found.skew, found.text) == (8, "node(s) didn't match pod topology spread constraints")
 
 
-def test_too_much_skew_in_every_domain_is_told_without_a_look_at_any_node() -> None:
+def test_too_much_skew_in_every_domain_is_reported_without_a_look_at_any_node() -> None:
     """Only where it is certain: an earlier constraint and a node without the key have reasons of their own."""
     one = pod_json(app="web", spreads=[spread("zone", app="web", min_domains=3)])
     racked = [node(f"n{number}", zone=f"z{number}", labels={"rack": "r1"}) for number in (1, 2)]

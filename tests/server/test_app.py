@@ -25,7 +25,7 @@ from tests.pki import NOW, Pki, new_connections
 from tests.server.serving import BY_NAMES, BY_NODES, POD, Client, Serve, Switch, app_with, is_listening
 
 
-async def test_a_free_port_is_found_and_told() -> None:
+async def test_a_free_port_is_found_and_reported() -> None:
     async with listening(app_with(), Address("127.0.0.1:0")) as url, aiohttp.ClientSession() as session:
         answer = await session.post(f"{url}/filter", json=BY_NAMES)
         assert (await answer.json())["NodeNames"] == ["node-a", "node-bb"]
@@ -115,7 +115,7 @@ async def test_configz_shows_the_settings_as_a_configuration_file_has_them(clien
     assert parse_settings(document) == Settings()
 
 
-async def test_version_tells_what_is_running(client: Client) -> None:
+async def test_version_says_what_is_running(client: Client) -> None:
     about = await (await client.get("/version")).json()
     assert about["version"] == "1.2.3"
     assert set(about) == {"version", "pythonVersion", "platform"}

@@ -260,7 +260,7 @@ async def test_a_binding_under_way_keeps_its_connection_and_takes_no_place_from_
 
 
 @pytest.mark.parametrize("new", [1.0, 0.0], ids=["on a fast machine", "on one where the answers take longer than that"])
-async def test_of_bindings_that_end_together_those_beyond_the_limit_are_told_that_their_connection_ends(
+async def test_of_bindings_that_end_together_those_beyond_the_limit_are_reported_that_their_connection_ends(
     new: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not closed later: the scheduler could have begun another call on it, whose answer would be lost."""

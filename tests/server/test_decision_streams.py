@@ -113,7 +113,7 @@ async def test_the_service_ends_although_streams_are_open() -> None:
     assert app[COLLABORATORS].streams.open == 0
 
 
-async def test_a_client_that_does_not_read_is_told_how_much_it_has_missed() -> None:
+async def test_a_client_that_does_not_read_is_reported_how_much_it_has_missed() -> None:
     log = DecisionLog(most_bytes=5000)
     streams, reader = DecisionStreams(log), Reader()
     async with written_to(reader, streams):

@@ -115,7 +115,7 @@ async def test_on_an_old_picture_filter_answers_an_error_and_the_others_503(serv
 
 @pytest.mark.parametrize(("verb", "expected_status"), [("preempt", 1), ("filter", 0), ("prioritize", 0)])
 @pytest.mark.parametrize("why", ["stale", "not ready", "a bug"])
-async def test_a_call_of_preempt_without_a_decision_is_told_of_as_the_scheduler_does_not_repeat_it(
+async def test_a_call_of_preempt_without_a_decision_is_reported_as_the_scheduler_does_not_repeat_it(
     serve: Serve, verb: str, expected_status: int, why: str
 ) -> None:
     refused: list[str] = []
@@ -128,7 +128,7 @@ async def test_a_call_of_preempt_without_a_decision_is_told_of_as_the_scheduler_
     assert len(refused) == expected_status
 
 
-async def test_a_preemption_that_is_decided_is_not_told_of(serve: Serve) -> None:
+async def test_a_preemption_that_is_decided_is_not_reported(serve: Serve) -> None:
     client = await serve(replace(AGREEABLE, preempt_refused=nothing_refused))
     assert (await client.post("/preempt", json=PREEMPTION)).status == HTTPStatus.OK
 
@@ -270,7 +270,7 @@ BAD_BODIES = {
 
 
 @pytest.mark.parametrize(("body", "field"), BAD_BODIES.values(), ids=BAD_BODIES)
-async def test_filter_tells_what_it_cannot_read_in_its_error(client: Client, body: bytes, field: str) -> None:
+async def test_filter_says_what_it_cannot_read_in_its_error(client: Client, body: bytes, field: str) -> None:
     assert (await filter_error(client, body)).startswith(f"cannot read the request: {field}")
 
 

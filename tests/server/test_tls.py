@@ -84,7 +84,7 @@ async def test_an_alternative_name_counts_as_well_as_the_common_one(pki: Pki) ->
         assert await answer(url, pki.client(pair)) == ["node-a", "node-bb"]
 
 
-async def test_a_name_outside_the_list_is_forbidden_and_told_to_both_sides(
+async def test_a_name_outside_the_list_is_forbidden_and_reported_to_both_sides(
     pki: Pki, caplog: pytest.LogCaptureFixture
 ) -> None:
     pair = pki.authority.issue("system:kube-scheduler-2", NOW, 5, CLIENT)

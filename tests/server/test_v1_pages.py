@@ -152,7 +152,7 @@ async def test_the_overview_warns_of_what_keeps_no_request_from_an_answer(serve:
     assert "built again once" in warnings["index"]
 
 
-async def test_the_overview_tells_rates_and_what_runs(serve: Serve) -> None:
+async def test_the_overview_says_rates_and_what_runs(serve: Serve) -> None:
     client = await serve(pages_of(Browsing()))
     await asyncio.gather(*(client.post("/filter", json=BY_NAMES) for _ in range(3)))
     await client.post("/filter", data=b"{")

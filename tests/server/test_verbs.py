@@ -173,7 +173,7 @@ async def test_however_the_path_is_written_the_answer_is_the_same(connection: Wi
 
 
 @pytest.mark.parametrize("body", [QUESTION, LONG], ids=["short", "long"])
-async def test_a_client_that_wants_the_connection_closed_is_told_that_it_is(connection: Wire, body: bytes) -> None:
+async def test_a_client_that_wants_the_connection_closed_is_reported_that_it_is(connection: Wire, body: bytes) -> None:
     await connection.send(whole("POST", "/filter", body, Connection="close"))
     assert await connection.status() == 200
     assert b"Connection: close" in connection.head

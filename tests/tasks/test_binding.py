@@ -32,7 +32,7 @@ NOT_ANSWERED = "no answer of the extender lets the pod go to this node"
 ARGS = BindingArgs("ns", "w", "u", "n2")
 
 
-async def test_a_bound_pod_counts_on_its_node_before_the_watch_tells() -> None:
+async def test_a_bound_pod_counts_on_its_node_before_the_watch_reports() -> None:
     index, writer = cluster(), FakeWriter()
     assert await binder(index, writer).bind(ARGS) == ""
     assert writer.effects == ["bind w n2"]

@@ -55,7 +55,7 @@ async def test_an_address_of_the_other_family_replaces_the_slice() -> None:
     assert (stand.addresses, stand.api.slices[KEY]["addressType"]) == (["fd00::8"], "IPv6")
 
 
-async def test_a_write_that_fails_is_told_once_and_repeated(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_write_that_fails_is_reported_once_and_repeated(caplog: pytest.LogCaptureFixture) -> None:
     stand = Stand()
     stand.api.fail = lambda _call, _name: Rejected("403 forbidden", status=403)
     assert [await stand.one._write() for _ in range(3)] == [False] * 3

@@ -136,7 +136,7 @@ async def test_a_namespace_that_uses_up_the_limit_leaves_events_to_others() -> N
 
 
 @pytest.mark.parametrize(("repeated", "text"), [(1, "once"), (4, "4 times")])
-async def test_a_reason_that_an_object_has_again_and_again_is_told_once_with_the_number(
+async def test_a_reason_that_an_object_has_again_and_again_is_reported_once_with_the_number(
     repeated: int, text: str
 ) -> None:
     stage = Stage(limit=LIMIT)
@@ -154,7 +154,7 @@ async def test_a_reason_that_an_object_has_again_and_again_is_told_once_with_the
     assert stage.recorder.results["suppressed"] == repeated
 
 
-async def test_a_deleted_object_of_the_same_name_is_told_again_at_once() -> None:
+async def test_a_deleted_object_of_the_same_name_is_reported_again_at_once() -> None:
     stage = Stage(limit=LIMIT)
     async with stage.running():
         stage.recorder.record(event("a"), about="a")
@@ -217,7 +217,7 @@ RESOLVED = ("Normal", "ConflictResolved", "no conflict is known any more")
         pytest.param(status(conflicts=1), status(), [RESOLVED], id="the conflict is resolved"),
     ],
 )
-def test_an_event_tells_of_a_condition_that_has_changed(
+def test_an_event_reports_a_condition_that_has_changed(
     before: Json, after: Json, recorded: list[tuple[str, str, str]]
 ) -> None:
     found: list[ObjectEvent] = list(condition_events(ONE, "uid-1", before, after, NOON))
@@ -260,7 +260,7 @@ NOTE = (
 )
 
 
-async def test_an_event_tells_what_rejects_the_pod() -> None:
+async def test_an_event_says_what_rejects_the_pod() -> None:
     scene = Scene()
     async with scene.leading():
         rejected = scene.clock.time
@@ -294,7 +294,7 @@ async def test_the_same_text_is_not_repeated_for_the_same_pod_until_it_may_have_
     ]
 
 
-async def test_a_pod_that_was_rejected_once_more_is_told_so() -> None:
+async def test_a_pod_that_was_rejected_once_more_is_reported_so() -> None:
     scene = Scene()
     async with scene.leading():
         scene.reject("asking")
@@ -305,7 +305,7 @@ async def test_a_pod_that_was_rejected_once_more_is_told_so() -> None:
     assert scene.api.events[-1].note == f"{NOTE} (rejected once since the last such event)"
 
 
-async def test_another_text_is_told_when_the_pod_is_looked_at_again() -> None:
+async def test_another_text_is_reported_when_the_pod_is_looked_at_again() -> None:
     scene = Scene()
     async with scene.leading():
         scene.reject("asking")
@@ -428,7 +428,7 @@ async def test_an_event_of_a_pod_is_not_behind_those_of_another_namespace() -> N
         assert scene.clock.time - begun < SETTLED_SECONDS + 10 * REFILL_SECONDS
 
 
-async def test_a_failure_is_counted_and_the_next_rejection_of_the_pod_is_told() -> None:
+async def test_a_failure_is_counted_and_the_next_rejection_of_the_pod_is_reported() -> None:
     scene = Scene()
     async with scene.leading():
         scene.api.failures = [Unreachable("down")]
@@ -439,7 +439,7 @@ async def test_a_failure_is_counted_and_the_next_rejection_of_the_pod_is_told() 
     assert [each.note for each in scene.api.events] == [NOTE]
 
 
-async def test_a_rule_whose_state_cannot_be_told_leaves_the_events_of_other_pods(
+async def test_a_rule_whose_state_cannot_be_reported_leaves_the_events_of_other_pods(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken: Any = None  # for the domains

@@ -20,7 +20,9 @@ from tests.tasks.exclusion_scene import Zone
 LOST = taint("node.kubernetes.io/unreachable", effect="NoExecute")
 
 
-async def test_time_is_applied_where_it_is_due_and_each_domain_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_time_is_applied_where_it_is_due_and_each_domain_is_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     directive = {"topologyKey": ZONE, "unavailableDomains": "Exclude", "after": "10s"}
     index, clock = index_of(PolicyObject(policy(spread=[directive]))), FakeClock(held=every_sleep)

@@ -73,7 +73,7 @@ async def test_a_pod_that_does_not_exist_is_explained_and_leaves_nothing_in_the_
     assert audit(index) == []
 
 
-async def test_the_loop_is_free_between_slices_and_a_change_in_between_is_told() -> None:
+async def test_the_loop_is_free_between_slices_and_a_change_in_between_is_reported() -> None:
     """By this clock each look at the time takes 0.6 ms, so that a slice is one step."""
     index, clock = cluster(nodes=600), FakeClock(step=0.0006)
     requested = asyncio.create_task(service(index, clock).explain("default", "asking"))

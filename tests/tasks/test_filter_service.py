@@ -371,7 +371,7 @@ def created(name: str) -> JsonObject:
     return made | {"creationTimestamp": "2026-01-01T00:00:00Z"}
 
 
-async def test_a_bound_pod_is_told_with_its_age_and_its_attempts_once() -> None:
+async def test_a_bound_pod_is_reported_with_its_age_and_its_attempts_once() -> None:
     """KEP-2249, "What are the SLIs": ``pod_scheduling_duration_seconds``; attempts as kube-scheduler's of that name."""
     played = Played("decisive")
     await played.filter("w1", APART, ("n1",))
@@ -388,7 +388,7 @@ async def test_a_bound_pod_is_told_with_its_age_and_its_attempts_once() -> None:
     assert len(played.bound) == 1
 
 
-async def test_a_pod_without_a_binding_or_without_a_time_is_not_told() -> None:
+async def test_a_pod_without_a_binding_or_without_a_time_is_not_reported() -> None:
     played = Played("decisive")
     for name, metadata in (("gone", created("gone")), ("odd", pending_pod("odd", {})["metadata"])):
         played.show(name, {}, metadata=metadata)

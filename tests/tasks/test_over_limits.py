@@ -72,7 +72,7 @@ OURS = PolicyKey(GROUP, "shop", "apart")
 WIDE = PolicyKey(GROUP, "", "zones")
 
 
-def test_each_new_pod_tells_its_policies_once() -> None:
+def test_each_new_pod_says_its_policies_once() -> None:
     scene = Scene()
     first = recorded_pod("1", str(OURS), str(WIDE))
     for each in (
@@ -105,7 +105,7 @@ def test_a_name_that_is_no_policy_of_ours_is_passed_over(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"": 5}', '{"": {"policies": [{"policy": 5}]}}'])
-def test_an_annotation_of_another_form_tells_nothing(text: str) -> None:
+def test_an_annotation_of_another_form_says_nothing(text: str) -> None:
     scene = Scene()
     assert scene.pods.upsert(recorded_pod("1", text=text))
     assert scene.reported == [("shop", ())]

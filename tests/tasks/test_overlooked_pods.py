@@ -76,7 +76,7 @@ async def test_a_pod_that_is_on_its_way_is_left_alone(why: str) -> None:
     ],
     ids=["nothing terminates", "a victim terminates"],
 )
-async def test_a_nomination_that_a_scheduler_without_hints_has_not_followed_is_told_again(
+async def test_a_nomination_that_a_scheduler_without_hints_has_not_followed_is_reported_again(
     low: Pod, effects: list[str]
 ) -> None:
     """An earlier leader was to requeue the pod. The nomination stays."""

@@ -31,7 +31,7 @@ async def recounting(scene: FilterScene, clock: FakeClock) -> AsyncIterator[Poli
         await asyncio.gather(job, return_exceptions=True)
 
 
-async def test_the_counts_follow_policies_and_namespaces_and_subscribers_are_told_afterwards() -> None:
+async def test_the_counts_follow_policies_and_namespaces_and_subscribers_are_reported_afterwards() -> None:
     scene = FilterScene(preemption={"mode": "off"})
     scene.index.upsert(db())
     reported: list[list[str]] = []

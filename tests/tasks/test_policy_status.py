@@ -38,7 +38,7 @@ async def test_matched_pods_are_those_that_the_policy_selects_and_that_are_not_e
     assert scene.conditions(key) == {"Valid": ("True", "Valid"), "Conflicting": ("False", "NoConflict")}
 
 
-async def test_what_pods_have_of_the_domains_of_a_policy_is_told_in_its_order() -> None:
+async def test_what_pods_have_of_the_domains_of_a_policy_is_reported_in_its_order() -> None:
     scene = Scene()
     key = scene.apply()
     spot = DomainUse("spot", ("s1", "s2"), False, {"pods": 4, "cpu": 2500}, {"pods": 3, "cpu": 1500})
@@ -64,7 +64,9 @@ async def test_what_pods_have_of_the_domains_of_a_policy_is_told_in_its_order() 
     assert scene.status_of(key)["domains"] == [], "the policy does not name domains any more"
 
 
-async def test_the_domains_that_a_policy_leaves_out_are_told_with_their_times_and_without_what_operators_say() -> None:
+async def test_the_domains_that_a_policy_leaves_out_are_reported_with_their_times_and_without_what_operators_say() -> (
+    None
+):
     scene = Scene()
     index = scene.index
     directs = {"topologyKey": ZONE, "unavailableDomains": "Exclude", "after": "10s"}
@@ -128,7 +130,7 @@ async def test_nothing_is_written_where_nothing_has_changed_also_by_a_new_leader
     assert another.results == {"written": 0, "failed": 0}
 
 
-async def test_what_was_written_is_told_with_what_was_there_before_and_a_deleted_policy_is_forgotten() -> None:
+async def test_what_was_written_is_reported_with_what_was_there_before_and_a_deleted_policy_is_forgotten() -> None:
     scene = Scene()
     key = scene.apply()
     await scene.status.round()
@@ -143,7 +145,7 @@ async def test_what_was_written_is_told_with_what_was_there_before_and_a_deleted
     assert scene.events.forgotten == [key]
 
 
-async def test_what_could_not_be_written_is_not_told() -> None:
+async def test_what_could_not_be_written_is_not_reported() -> None:
     scene = Scene()
     scene.apply()
     scene.api.fail = lambda _call, _name: Unreachable("no answer")

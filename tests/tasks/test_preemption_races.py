@@ -197,7 +197,7 @@ async def test_a_violation_is_a_pod_that_was_deleted(*, refused: bool, violation
 
 
 @pytest.mark.parametrize(("allowed", "is_begun"), [(0, False), (1, True)])
-async def test_the_filter_tells_of_a_preemption_only_where_one_is_begun(allowed: int, *, is_begun: bool) -> None:
+async def test_the_filter_reports_a_preemption_only_where_one_is_begun(allowed: int, *, is_begun: bool) -> None:
     """Else the scheduler tries one itself, on another node each time."""
     lonely: dict[str, Any] = {"name": "asking", "priority": 100, "apart": [term("host", app="web")]}
     async with scene(allowed, pods=(contender(**lonely), VICTIMS[0]), **EVICT).running() as s:

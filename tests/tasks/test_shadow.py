@@ -240,7 +240,7 @@ async def test_a_relabelled_node_explains_a_difference(scene: Scene) -> None:
     assert scene.results() == {"late": 1}
 
 
-async def test_pods_without_constraints_are_told_apart_and_those_above_a_limit_differ(scene: Scene) -> None:
+async def test_pods_without_constraints_are_distinguished_and_those_above_a_limit_differ(scene: Scene) -> None:
     await scene.request("plain", {})
     scene.bind("plain", {}, "n1")
     many: Json = {"app": "web", "apart": [term(f"example.com/{number}", app="web") for number in range(17)]}

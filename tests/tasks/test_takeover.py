@@ -58,7 +58,7 @@ async def test_a_leader_that_died_long_before_its_lease_ran_out_costs_no_more_ti
     assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
 
 
-async def test_it_tells_for_how_long_no_replica_answered(stand: Stand) -> None:
+async def test_it_says_for_how_long_no_replica_answered(stand: Stand) -> None:
     """From the last sign of life of the one before, which may have died just then."""
     await stand.begins(DEAD, "500")
     begun = stand.clock.time
@@ -78,7 +78,7 @@ async def test_the_first_leader_of_all_waits_for_no_pods_of_another(stand: Stand
     assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
 
 
-async def test_in_a_quiet_cluster_a_second_watch_tells_that_nothing_is_missing(stand: Stand) -> None:
+async def test_in_a_quiet_cluster_a_second_watch_says_that_nothing_is_missing(stand: Stand) -> None:
     await stand.begins(GIVEN_BACK, quiet=True)
     assert await stand.ready_after() == pytest.approx(SETTLE + 1.3, abs=0.1)
     assert stand.cluster.requests == ["newest", "since 400"]

@@ -164,7 +164,7 @@ async def test_a_failure_in_the_child_comes_with_its_traceback() -> None:
 
 
 @on_each_loop
-async def test_a_system_that_refuses_a_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_system_that_refuses_a_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> int:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 

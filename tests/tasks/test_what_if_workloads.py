@@ -129,7 +129,7 @@ def test_a_workload_that_is_scaled_down_keeps_pods_with_a_node_first() -> None:
     assert ({each.name for each in index.pods.values()}, placed(found)) == ({"web-b"}, {})
 
 
-def test_pods_of_a_stateful_set_are_told_by_their_names() -> None:
+def test_pods_of_a_stateful_set_are_reported_by_their_names() -> None:
     owned: dict[str, Any] = {"owner": ("StatefulSet", "web"), "namespace": "shop", "labels": LABELS}
     index = index_of(*nodes(), *(pod(f"web-{at}", on="n2", **owned) for at in (0, 1, 5)))
     found = answered(index, apply=[workload("StatefulSet", replicas=2, pod_spec={"nodeSelector": {"zone": "z0"}})])
@@ -191,7 +191,7 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_it_tolerates_and_selects_also_
     )
 
 
-def test_pods_of_a_daemon_set_are_told_by_the_node_that_they_name() -> None:
+def test_pods_of_a_daemon_set_are_reported_by_the_node_that_they_name() -> None:
     """Also one that is not there yet."""
     index = index_of(*nodes(2))
     answered(index, apply=[workload("DaemonSet")])

@@ -225,7 +225,7 @@ def test_what_is_recorded_is_on_the_page(records: list[tuple[Any, ...]], lines: 
     assert set(lines) <= lines_of(metrics)
 
 
-def test_no_second_series_tells_when_a_counter_was_made() -> None:
+def test_no_second_series_says_when_a_counter_was_made() -> None:
     assert "_created" not in Metrics("1").render().decode()
 
 

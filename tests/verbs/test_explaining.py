@@ -240,7 +240,7 @@ def test_min_domains_that_are_met_are_not_named() -> None:
     assert "minimum 0 of 2 domains) with" in note(incoming, *ZONES, pod("web", on="n0", app="web"))
 
 
-def test_a_rule_without_domains_is_told_with_what_is_to_blame() -> None:
+def test_a_rule_without_domains_is_reported_with_what_is_to_blame() -> None:
     tenants = Tenants(limited(1), reaching("bound", on="n1"))
     steps = explain(reaching("asking"), tenants.index.view, tenants.settings, offers_changes=False)
     text = rejection_note(finished(steps))

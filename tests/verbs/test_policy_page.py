@@ -19,7 +19,7 @@ def directives(made: Policy) -> list[str]:
     return list(row.directives)
 
 
-def test_each_field_that_a_policy_directs_is_told() -> None:
+def test_each_field_that_a_policy_directs_is_reported() -> None:
     terms = requiring(*(node_term(expression("pool", "In", name)) for name in "ab"))
     tolerations = [{"key": "dedicated", "operator": "Exists"}]
     made = policy(
@@ -28,7 +28,7 @@ def test_each_field_that_a_policy_directs_is_told() -> None:
     assert directives(made) == ["nodeSelector disk=ssd", "nodes: 2 required terms", "tolerations: 1"]
 
 
-def test_constraints_that_are_scored_and_what_is_directed_of_spread_are_told() -> None:
+def test_constraints_that_are_scored_and_what_is_directed_of_spread_are_reported() -> None:
     spread = [{"topologyKey": "zone", "minDomains": 3}]
     made = policy(podSelector=matching(app="web"), topologySpreadConstraints=[SOFT], spread=spread)
     assert directives(made) == ["topologySpreadConstraints with minDomains, scored: 1", "spread zone: minDomains 3"]

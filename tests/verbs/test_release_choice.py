@@ -417,14 +417,14 @@ def end_of(steps: TrialSteps[T], at_step: Callable[[int], object] = bool) -> T:
     ],
     ids=["none", "the label of the group", "the label of the pod", "spread"],
 )
-def test_pods_are_of_one_kind_unless_a_selector_tells_them_apart(fields: dict[str, Any], expected: int) -> None:
+def test_pods_are_of_one_kind_unless_a_selector_says_them_apart(fields: dict[str, Any], expected: int) -> None:
     pods = indexed(8, **fields)
     index = cluster(*THREE_ZONES, *pods)
     assert len({pod.signature for pod in pods}) == 8
     assert len(set(end_of(kinds_of(pods, index.view)).values())) == expected
 
 
-def test_a_term_of_an_existing_pod_that_reads_the_label_tells_pods_apart() -> None:
+def test_a_term_of_an_existing_pod_that_reads_the_label_says_pods_apart() -> None:
     pods = indexed(8)
     index = cluster(*THREE_ZONES, contender("other", cpu=1, on="a1", apart=[OF_ONE]), *pods)
     assert len(set(end_of(kinds_of(pods, index.view)).values())) == 2

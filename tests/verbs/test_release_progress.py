@@ -132,7 +132,7 @@ def test_a_key_that_the_pod_has_with_the_same_value_is_left_out() -> None:
     assert patch["spec"]["nodeSelector"] == {RACK: "a-1"}
 
 
-def test_another_value_is_told_instead_of_a_patch_that_the_api_server_refuses() -> None:
+def test_another_value_is_reported_instead_of_a_patch_that_the_api_server_refuses() -> None:
     found = release_patch(gated_pod(nodeSelector={ZONE: "b", "disk": "ssd"}), decision((ZONE, "a"), (RACK, "a-1")))
     assert isinstance(found, Inexpressible)
     assert found.levels == (Level(ZONE, "a"),)
@@ -162,7 +162,7 @@ def test_several_values_are_a_clause_of_each_required_term_and_an_empty_one_stay
     }
 
 
-def test_a_domain_is_told_with_the_first_few_of_its_values() -> None:
+def test_a_domain_is_reported_with_the_first_few_of_its_values() -> None:
     assert str(Level(ZONE, "a", ("a", "b"))) == f"{ZONE} in (a, b)"
     assert str(Level(ZONE, "a", tuple("abcde"))) == f"{ZONE} in (a, b, c, 2 more)"
 

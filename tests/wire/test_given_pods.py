@@ -269,7 +269,7 @@ def test_a_preemption_policy_is_one_of_two_words() -> None:
         decode_manifest(orjson.dumps(a_pod(preemptionPolicy="never")))
 
 
-def test_of_many_errors_ten_are_told() -> None:
+def test_of_many_errors_ten_are_reported() -> None:
     spec: Json = {"tolerations": [{"key": "a", "effect": "none"}] * 12}
     with pytest.raises(WireError, match=r"spec.tolerations\[9\].effect: .*; and 2 more errors$"):
         decode_manifest(orjson.dumps(a_pod(**spec)))

@@ -81,7 +81,7 @@ def test_a_recorded_list_is_read_whole(kind: Kind[Any], name: str, pages: list[i
     ]
 
 
-def test_a_page_tells_how_the_list_goes_on() -> None:
+def test_a_page_says_how_the_list_goes_on() -> None:
     pages = [decode_page(line) for line in lines("list-pods-paged")]
     assert [len(page.items) for page in pages] == [10, 10]
     assert len({page.continue_token for page in pages} - {""}) == 2

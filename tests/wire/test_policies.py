@@ -344,7 +344,7 @@ def test_the_index_follows_additions_changes_and_deletions() -> None:
     assert not apply(line("DELETED"), deleted=True)
 
 
-def test_a_snapshot_tells_the_groups_apart() -> None:
+def test_a_snapshot_says_the_groups_apart() -> None:
     items = [
         {"apiVersion": f"{group}/v1alpha1", "kind": KIND, "metadata": {"name": "one", "namespace": "a"}, "spec": {}}
         for group in (GROUP, KUPID_GROUP)

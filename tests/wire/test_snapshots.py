@@ -81,7 +81,7 @@ def test_an_array_of_objects_is_read() -> None:
     assert names(orjson.dumps([{**node_json("n1"), "kind": "Node"}, a_pod(), NAMESPACES])) == ["n1", "web-1", "default"]
 
 
-def test_a_file_that_was_cut_off_is_told() -> None:
+def test_a_file_that_was_cut_off_is_reported() -> None:
     with pytest.raises(WireError, match="truncated"):
         decode_snapshot(orjson.dumps(listed(NODES))[:50])
 

@@ -209,7 +209,7 @@ def test_what_widens_is_repaired_and_what_narrows_beside_it_stays() -> None:
     assert found["rules"] == [PODS]
 
 
-def test_a_change_of_the_settings_is_told_from_a_change_by_hand() -> None:
+def test_a_change_of_the_settings_is_reported_from_a_change_by_hand() -> None:
     """What the settings exempted before and do not exempt now is mutated again; what an administrator added stays."""
     before, now = Policies(exempt_namespaces=("old", "both")), Policies(exempt_namespaces=("both", "new"))
     by_hand = {"matchExpressions": [excluding("old", "both", "ours", "ci"), TEAM]}

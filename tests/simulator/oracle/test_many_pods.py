@@ -49,7 +49,7 @@ def test_a_decision_about_a_workload_costs_no_more_for_the_pods_that_it_has(spec
     assert many - more < 2.2 * (more - few)
 
 
-def test_a_long_judgement_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_judgement_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "PROGRESS_EVERY", 10)
     reported: list[int] = []
     violations(journal_of(25), progress=reported.append)

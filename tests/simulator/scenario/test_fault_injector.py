@@ -108,7 +108,7 @@ async def test_continued_pages_are_expired_with_watches_and_first_pages_are_not(
     assert (await client.get(PODS, limit=1, **{"continue": page["metadata"]["continue"]}))[0] == 410
 
 
-async def test_an_error_comes_after_what_was_to_be_told_and_ends_the_watch(client: Client, api: ApiServer) -> None:
+async def test_an_error_comes_after_what_was_to_be_reported_and_ends_the_watch(client: Client, api: ApiServer) -> None:
     strike(api, "errorEvent", code=504)
     stream = await watching(client, api)
     create(api, "a")
@@ -117,7 +117,7 @@ async def test_an_error_comes_after_what_was_to_be_told_and_ends_the_watch(clien
     assert await stream.ends()
 
 
-async def test_a_stalled_watch_tells_everything_late(client: Client, api: ApiServer) -> None:
+async def test_a_stalled_watch_says_everything_late(client: Client, api: ApiServer) -> None:
     strike(api, "stall", time="100ms", times=1)
     stream = await watching(client, api)
     begun = time.monotonic()

@@ -209,7 +209,7 @@ async def test_pods_that_are_not_released_yet_when_their_zone_is_lost_are_not_se
     assert scene.released() == {"x-1": "b", "x-2": "b"}
 
 
-async def test_released_pods_whose_zone_is_lost_are_told_and_their_siblings_stay_gated() -> None:
+async def test_released_pods_whose_zone_is_lost_are_reported_and_their_siblings_stay_gated() -> None:
     scene = Scene({"a": 2, "b": 4})
     scene.create("x", 1, 2)
     scene.api.fail = lambda call, name: (
@@ -263,7 +263,7 @@ async def test_a_patch_that_is_refused_is_not_repeated_at_once_but_after_a_while
         assert set(scene.released()) == {"x-1", "x-2"}
 
 
-async def test_a_standby_tells_nothing_about_groups() -> None:
+async def test_a_standby_says_nothing_about_groups() -> None:
     scene = Scene({"a": 0})
     scene.create("x", 1)
     async with scene.leading() as manager:

@@ -50,7 +50,7 @@ async def leader(scene: Scene) -> Replica:
     return found
 
 
-async def test_the_first_round_makes_certificates_and_tells_the_api_server(scene: Scene, leader: Replica) -> None:
+async def test_the_first_round_makes_certificates_and_says_the_api_server(scene: Scene, leader: Replica) -> None:
     assert scene.is_trusted(leader.serving)
     assert leader.configurations.repairs == {"mutating": 1, "validating": 1}
     assert leader.configurations.correct == {"mutating": 1.0, "validating": 1.0}

@@ -12,7 +12,7 @@ def test_the_line_names_what_is_slower_the_worst_first() -> None:
     assert verdict(ratios, "0123") == "turns: SLOWER than 0123: w7 event 1.31 ×, w1 answer about 100 1.20 ×"
 
 
-def test_the_line_tells_the_worst_figure_where_nothing_is_slower() -> None:
+def test_the_line_says_the_worst_figure_where_nothing_is_slower() -> None:
     ratios = {"w1": {"answer about 100": 0.97}, "w7": {"event": 1.04}}
     assert not is_slower(ratios)
     assert verdict(ratios, "0123") == "turns: nothing is slower than 0123: at most 1.04 × (w7 event)"

@@ -201,7 +201,7 @@ def test_warnings_are_few_short_and_on_one_line() -> None:
     assert short_warnings(["a", "a", "b"]) == ["a", "b"]
 
 
-def test_what_led_to_an_answer_is_told_for_metrics() -> None:
+def test_what_led_to_an_answer_is_reported_for_metrics() -> None:
     admit = verb(policy(nodeName="n"), invalid=[InvalidPolicy(PolicyKey("g", "", "bad"), ("x",), FailurePolicy.IGNORE)])
     found = admit.admit(review(pod(), dryRun=True))
     assert (found.result, found.kind, found.namespace, found.dry_run) == ("mutated", "v1/Pod", "shop", True)

@@ -105,7 +105,7 @@ def test_a_constraint_of_a_policy_is_completed_too_and_the_next_review_changes_n
     assert held(first.obj, *policies).signature.enforced is None, "the pod lacks nothing, and contradicts nothing"
 
 
-def test_mode_audit_only_tells_what_would_be_completed() -> None:
+def test_mode_audit_only_says_what_would_be_completed() -> None:
     found = reviewed(verb(policy(mode="Audit", **COMPLETING)), replica(constraint()))
     assert found.patch == []
     assert "spread" in found.response["auditAnnotations"]["audited"]

@@ -159,7 +159,7 @@ def test_an_unknown_namespace_is_not_one_without_labels(failure_policy: str, how
     assert verb(chosen, namespaces={"shop": {}}).namespace_of(review(pod())) == ""
 
 
-def test_what_the_name_of_an_unknown_namespace_tells_is_decided() -> None:
+def test_what_the_name_of_an_unknown_namespace_says_is_decided() -> None:
     named = {"kubernetes.io/metadata.name": "shop"}
     assert reviewed(
         verb(platform(namespaceSelector={"matchLabels": named}, nodeSelector=POOL), namespaces={}), pod()
