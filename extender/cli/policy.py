@@ -75,7 +75,7 @@ from extender.wire.pods.completion import complete_pod
 from extender.wire.pods.new_pod import complete_and_check
 from extender.wire.pods.templates import pod_of, pods_at_once
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
-from extender.wire.policies.policy_validation import KINDS, is_policy
+from extender.wire.policies.policy_validation import KINDS, POLICY_KINDS
 from extender.wire.snapshots import objects_of
 
 _DEFAULT_NAMESPACE: Final = "default"
@@ -212,7 +212,7 @@ def _policies(paths: Iterable[str], settings: Settings, index: ClusterIndex, nam
             if group == GROUP and document.get("kind") == DOMAINS_KIND:
                 index.upsert(_decoded(path, TOPOLOGY_DOMAINS, document))
                 continue
-            if not is_policy(group, str(document.get("kind"))):
+            if (group, str(document.get("kind"))) not in POLICY_KINDS:
                 raise CommandError(f"{path}: kind: expected {' or '.join(KINDS)}, got {document.get('kind')}")
             warnings = []
             if namespace and _lacks_namespace(document):

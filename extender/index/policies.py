@@ -153,10 +153,11 @@ class PoliciesView:
         """How many policies a namespace has, valid or not; with an empty name, cluster-wide policies."""
         return len(self._keys.get(namespace, ()))
 
-    def _candidates(self, subject: Subject) -> Iterator[PolicyKey]:
-        yield from self._by_pod.candidates(subject.namespace, subject.labels)
+    def _candidates(self, subject: Subject) -> list[PolicyKey]:
+        keys = [*self._by_pod.candidates(subject.namespace, subject.labels)]
         if self._filed_by_namespace:
-            yield from self._by_namespace.candidates(_NOWHERE, subject.known_namespace_labels)
+            keys += self._by_namespace.candidates(_NOWHERE, subject.known_namespace_labels)
+        return keys
 
     def made_of(self, signature: PodSignature) -> Effective | None:
         """What verbs made of a signature. None if a policy that selects it has changed since.

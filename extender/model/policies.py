@@ -174,7 +174,7 @@ class Exclusion:
             or subject.owner_kind in self.owner_kinds
             or subject.service_account in self.service_accounts
             or subject.priority_class in self.priority_classes
-            or self.pod_selector.matches(subject.labels)
+            or (not self.pod_selector.nothing and self.pod_selector.matches(subject.labels))
         )
 
 
@@ -217,8 +217,8 @@ class PolicyScope:
 
     def _covers(self, subject: Subject) -> bool:
         selector = self.namespace_selector
-        # Also in a namespaced policy, which selects no namespaces.
-        if selector.is_empty:
+        # An empty selector: also in a namespaced policy, which selects no namespaces.
+        if not selector.requirements and not selector.nothing:
             return True
         return selector.matches(subject.known_namespace_labels) and not self._lacks_labels(subject)
 
@@ -266,7 +266,6 @@ class Size(NamedTuple):
 
 
 _POD_TERMS: Final = ("affinity.podAffinity.", "affinity.podAntiAffinity.")
-_ONE_TERM: Final = Size(node_selector_terms=1)
 
 
 class TermPart(NamedTuple):
@@ -296,11 +295,6 @@ class NodeTerm:
     clauses: frozenset[Clause]
     parts: tuple[TermPart, ...] = ()
     selector: NodeSelectorTerm | None = None
-
-    @property
-    def size(self) -> Size:
-        """What the term counts against the limits."""
-        return Size(*map(sum, zip(_ONE_TERM, *(part.size for part in self.parts), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,19 +359,20 @@ class Directives:
     preferred_nodes: tuple[PreferredNodeTerm, ...] = ()
     # The labels and fields of nodes that the selector and the required terms read.
     node_keys: frozenset[str] = frozenset()
+    # The work of applying them to a pod that lacks them all, without node terms, in elements.
+    weight: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Computes the weight. O(lists)."""
+        spread = self.lists.get("topologySpreadConstraints", ())
+        elements = sum(map(len, self.lists.values())) + len(self.spread)
+        weight = 1 + elements + _SPREAD_WEIGHT * len(spread) + _PAIR_WEIGHT * len(self.node_selector)
+        object.__setattr__(self, "weight", weight)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         return self == Directives()
-
-    @property
-    def weight(self) -> int:
-        """The work of applying them to a pod that lacks them all, without node terms, in elements. O(1)."""
-        spread = self.lists.get("topologySpreadConstraints", ())
-        elements = sum(map(len, self.lists.values()))
-        elements += len(self.spread)
-        return 1 + elements + _SPREAD_WEIGHT * len(spread) + _PAIR_WEIGHT * len(self.node_selector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +432,10 @@ class Policy:
     def acts(self, moment: Moment) -> bool:
         """Whether the policy acts at this moment."""
         return moment in self.when
+
+    def is_injected(self, *, is_pod: bool) -> bool:
+        """Whether admission injects the policy into pods (``is_pod``), or into templates."""
+        return Moment.ADMISSION in self.when and self.targets is not (Targets.TEMPLATES if is_pod else Targets.PODS)
 
 
 @dataclass(frozen=True, slots=True)

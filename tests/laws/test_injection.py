@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from extender.model.policies import INJECTED_ANNOTATION, Policy
 from extender.verbs.admit.injection import Injection, InjectionOutcome
+from extender.verbs.admit.json_edits import SpecFields
 from extender.verbs.admit.pod_fields import Bounds
-from extender.verbs.admit.spec_fields import SpecFields
 from extender.verbs.admit.term_product import AdmissionBudget
 from tests.builders import REQUIRED, Json, read_pod
 from tests.laws.cases import case, meets_its_case, times

@@ -12,8 +12,8 @@ import orjson
 from extender.model.policies import CLUSTER_KIND, KUPID_GROUP, JsonObject
 from extender.settings.limits import ConstraintLimits
 from extender.verbs.admit.injection import Injection
+from extender.verbs.admit.json_edits import SpecFields
 from extender.verbs.admit.pod_fields import Bounds
-from extender.verbs.admit.spec_fields import SpecFields
 from extender.verbs.admit.term_product import AdmissionBudget
 from extender.wire.policies.node_terms import LISTS, canonical, value_at
 from extender.wire.policies.policies_v1 import read_policy

@@ -8,7 +8,7 @@ policies are applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from zlib import crc32
@@ -42,9 +42,9 @@ from extender.verbs.admit.injected import (
     subtract,
     write_records,
 )
-from extender.verbs.admit.injection import DAEMON_SET, Injection, InjectionOutcome, directs, gating
-from extender.verbs.admit.json_edits import Operation, drop, get, make_patch
-from extender.verbs.admit.pod_fields import Bounds, Changes, FieldConflict
+from extender.verbs.admit.injection import DAEMON_SET, Injection, InjectionOutcome, gating
+from extender.verbs.admit.json_edits import Operation, SpecFields, drop, get, make_patch
+from extender.verbs.admit.pod_fields import Bounds, Changes, FieldConflict, titles
 from extender.verbs.admit.policy_reviews import NodeReader, review_policy
 from extender.verbs.admit.reviews import (
     FAILED,
@@ -66,10 +66,9 @@ from extender.verbs.admit.reviews import (
     why_not,
     written,
 )
-from extender.verbs.admit.spec_fields import SpecFields
 from extender.verbs.admit.spread_directives import NO_COMPLETIONS, NewPod
 from extender.verbs.admit.term_product import AdmissionBudget
-from extender.wire.policies.policy_validation import is_policy
+from extender.wire.policies.policy_validation import POLICY_KINDS
 
 _MOST_DESCRIBED: Final = 100  # conflicts that are put into words; a response has room for fewer
 _MOST_TITLED: Final = 1000  # changes that are put into the audit annotations
@@ -142,8 +141,8 @@ class _Findings(InjectionOutcome):
         """The audit annotations: the API server writes the webhook's name in front of each."""
         notes = {
             # Templates of one object are mostly changed alike, so equal titles are named once.
-            "applied": "; ".join(dict.fromkeys(_titles(self.changes[:_MOST_TITLED]))),
-            "audited": "; ".join(dict.fromkeys(_titles(self.audited[:_MOST_TITLED]))),
+            "applied": "; ".join(dict.fromkeys(titles(self.changes[:_MOST_TITLED]))),
+            "audited": "; ".join(dict.fromkeys(titles(self.audited[:_MOST_TITLED]))),
             "conflicts": "; ".join(map(_describe, self.conflicts()[:_MOST_DESCRIBED])),
             "errors": "; ".join(
                 [*(f"{key}: {text}" for key, text in self.failed.items()), *([self.note] if self.note else [])]
@@ -154,12 +153,6 @@ class _Findings(InjectionOutcome):
     def conflicts(self) -> list[FieldConflict]:
         """The conflicts of all policies, also of policies in mode Audit."""
         return [conflict for change in (*self.changes, *self.audited) for conflict in change.conflicts]
-
-
-def _titles(changes: list[Changes]) -> Iterator[str]:
-    for change in changes:
-        if not change.is_empty:
-            yield f"{change.policy.key}@{change.policy.generation}: {', '.join(change.fields())}"
 
 
 def _describe(conflict: FieldConflict) -> str:
@@ -183,6 +176,7 @@ class AdmitVerb:
         self._namespaces = namespaces
         self._nodes = nodes
         self._settings = settings
+        self._exempt = settings.policies.exempt
         self._templates = settings.policies.templates
         self._most_templates = settings.policies.max_templates
         self._bounds = Bounds.of(settings)
@@ -225,7 +219,7 @@ class AdmitVerb:
 
     def _admit(self, request: Request) -> Steps[Admission]:
         kind = kind_name(request.kind)
-        if is_policy(str(request.kind.get("group")), str(request.kind.get("kind"))):
+        if (str(request.kind.get("group")), str(request.kind.get("kind"))) in POLICY_KINDS:
             review = review_policy(request, self._policies, self._namespaces.labels, self._nodes, self._settings)
             return Admission(review, kind, request.namespace, request.dry_run)
         reason = self._why_not(request, kind)
@@ -237,7 +231,7 @@ class AdmitVerb:
     def _why_not(self, request: Request, kind: str) -> str:
         """The reason why nothing is injected into an object; empty if policies are to be applied."""
         # The reason becomes an audit annotation, so that an administrator sees why a pod has no directives.
-        exempt, metadata = self._settings.policies.exempt, request.obj["metadata"]
+        exempt, metadata = self._exempt, request.obj["metadata"]
         if request.namespace in exempt.namespaces:
             return f"namespace {request.namespace} is exempt"
         if request.subresource:
@@ -321,14 +315,15 @@ class AdmitVerb:
         is_pod = kind == POD
         # Owner and service account are read from the object under review: a pod has its owner, a workload is the owner
         # of its pods.
-        subject = _subject(request, template, spec, self._namespaces)
+        controller = controller_of(request.obj) if is_pod else {}
+        owner = controller.get("kind") if is_pod else request.kind.get("kind")
+        subject = _subject(request, template, spec, str(owner or ""), self._namespaces)
         for invalid in self._policies.invalid_for(subject):
             is_strict = invalid.must_not_be_missed(Moment.ADMISSION, Moment.RELEASE)
             findings.fail(invalid.key, invalid.errors[0], is_strict=is_strict)
             findings.check()
         # A template is injected again at each update, so the old values leave first. From a pod nothing is taken out: it may run already.
         clean = spec if is_pod or record is None else subtract(spec, record)
-        seed = crc32(_seed(request, is_pod=is_pod).encode())
         # The labels of a namespace that was just created may not have arrived. Whether such a policy applies is then
         # unknown.
         for policy in self._policies.undecided(subject, *_AT_THE_WEBHOOK):
@@ -338,16 +333,17 @@ class AdmitVerb:
         # Invalid and undecided policies have been handled above, so these can be applied. A policy without a gate for this pod, and
         # without directives for this kind of object, does not count against the limit of policies.
         selected = self._policies.select(subject, *_AT_THE_WEBHOOK)
-        is_gated = selected and is_pod and self._settings.release.enabled and self._is_to_wait(request, subject, spec)
+        releases = is_pod and self._settings.release.enabled and any(policy.release is not None for policy in selected)
+        is_gated = releases and self._is_to_wait(request, subject, spec)
         gates = {policy.key for policy in gating(selected)} if is_gated else ()
-        acting = [policy for policy in selected if policy.key in gates or directs(policy, is_pod=is_pod)]
+        acting = [policy for policy in selected if policy.key in gates or policy.is_injected(is_pod=is_pod)]
         policies = findings.within(self._bounds, acting)
         findings.check()
         fields = SpecFields(clean, self._bounds, findings.budget)
         injection = Injection(
             fields,
             is_pod=is_pod,
-            scheduler_seed=seed,
+            scheduler_seed=crc32(_seed(request, controller).encode()),
             gates=gates,
             new=self._new_pod(subject, policies) if is_pod else NO_COMPLETIONS,
         )
@@ -356,7 +352,8 @@ class AdmitVerb:
         findings.check()
         new = record_of(fields, changes)
         if is_pod:
-            new = record if new is None else joined(record, new)
+            if record is not None:
+                new = record if new is None else joined(record, new)
             finished = _without_computed(spec, fields.spec)
         else:
             finished = fields.spec
@@ -367,10 +364,12 @@ class AdmitVerb:
 
     def _new_pod(self, subject: Subject, policies: Sequence[Policy]) -> NewPod:
         """The directives that complete the spread constraints of a new pod."""
+        if not any(policy.directives.spread for policy in policies):
+            return NO_COMPLETIONS
         acting = (
             policy.directives.spread
             for policy in policies
-            if policy.mode is Mode.ENFORCE and directs(policy, is_pod=True)
+            if policy.mode is Mode.ENFORCE and policy.is_injected(is_pod=True)
         )
         revision = revision_key(subject.owner_kind, subject.labels)
         return NewPod(revision, [directive for directives in acting for directive in directives], self._declared)
@@ -381,31 +380,30 @@ def _must_not_be_missed(policy: Policy, namespace: str) -> bool:
     return is_near and policy.failure_policy is FailurePolicy.FAIL and bool(policy.when & _AT_THE_WEBHOOK)
 
 
-def _subject(request: Request, template: JsonObject, spec: JsonObject, namespaces: NamespaceReader) -> Subject:
-    is_pod = template is request.obj
+def _subject(
+    request: Request, template: JsonObject, spec: JsonObject, owner_kind: str, namespaces: NamespaceReader
+) -> Subject:
     metadata = template.get("metadata")
     labels = _mapping(metadata if isinstance(metadata, dict) else {}, "labels")
-    owner = controller_of(request.obj).get("kind") if is_pod else request.kind.get("kind")
     return Subject(
         namespace=request.namespace,
         labels={key: value for key, value in labels.items() if isinstance(value, str)},
         namespace_labels=namespaces.labels(request.namespace),
-        owner_kind=str(owner or ""),
+        owner_kind=owner_kind,
         service_account=str(spec.get("serviceAccountName") or DEFAULT_SERVICE_ACCOUNT),
         priority_class=str(spec.get("priorityClassName") or ""),
     )
 
 
-def _seed(request: Request, *, is_pod: bool) -> str:
+def _seed(request: Request, controller: JsonObject) -> str:
     """The text that chooses among several scheduler names.
 
     - A pod with a controller: the controller's UID, so that all of its pods get the same scheduler.
     - Else namespace and name. A workload has a name before it has a UID, so its template keeps its scheduler over updates.
     """
-    controller = controller_of(request.obj).get("uid") if is_pod else None
     metadata = request.obj["metadata"]
     name = metadata.get("generateName") or metadata.get("name")
-    return str(controller or f"{request.namespace}/{name}")
+    return str(controller.get("uid") or f"{request.namespace}/{name}")
 
 
 def _without_computed(old: JsonObject, new: JsonObject) -> JsonObject:

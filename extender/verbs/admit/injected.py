@@ -17,9 +17,8 @@ import msgspec
 from extender.index.policies import PoliciesView
 from extender.model.constraints.clauses import Clause
 from extender.model.policies import INJECTED_ANNOTATION, JsonObject, NodeTerm, Policy, PolicyKey
-from extender.verbs.admit.json_edits import drop, get, put
-from extender.verbs.admit.pod_fields import GATES, SCALARS, TERMS_PATH, Changes
-from extender.verbs.admit.spec_fields import SpecFields, added_json
+from extender.verbs.admit.json_edits import SpecFields, drop, get, put
+from extender.verbs.admit.pod_fields import GATES, SCALARS, TERMS_PATH, Changes, made
 from extender.wire.policies.node_terms import LISTS, SPREAD, counts_of, item_key, node_term
 
 _PATHS: Final = frozenset({*LISTS, GATES})
@@ -181,11 +180,11 @@ def _injects(policy: Policy, record: PolicyRecord) -> bool:
 
 def record_of(fields: SpecFields, changes: Iterable[Changes]) -> InjectionRecord | None:
     """The record of an injection; None if it changed nothing."""
-    made = [_policy_record(change) for change in changes if not change.is_empty]
-    if not made:
+    records = list(map(_policy_record, made(changes)))
+    if not records:
         return None
-    after = [(term.origin, added_json(term)) for term in fields.terms]
-    return InjectionRecord(made, fields.created, TermsRecord(fields.own_terms, after) if fields.has_new_terms else None)
+    after = fields.added_terms
+    return InjectionRecord(records, fields.created, None if after is None else TermsRecord(fields.own_terms, after))
 
 
 def joined(old: InjectionRecord | None, new: InjectionRecord) -> InjectionRecord:

@@ -26,10 +26,18 @@ from extender.model.policies import (
     Policy,
     PolicyKey,
     Size,
-    Targets,
 )
-from extender.verbs.admit.node_directives import NodeDirectives
-from extender.verbs.admit.pod_fields import GATES, Bounds, Changes, FieldConflict, PodFields, RejectedError, short
+from extender.verbs.admit.pod_fields import (
+    GATES,
+    Bounds,
+    Changes,
+    FieldConflict,
+    NodeDirectives,
+    PodFields,
+    RejectedError,
+    have,
+    short,
+)
 from extender.verbs.admit.spread_directives import NO_COMPLETIONS, NewPod, complete, completed
 from extender.wire.policies.node_terms import (
     LISTS,
@@ -125,7 +133,7 @@ class Injection:
     def _complete_spread(self, changes: Changes) -> None:
         fields = self.fields
         directives = changes.policy.directives.spread
-        if not (directives and self._is_pod and directs(changes.policy, is_pod=True)) or fields.excess:
+        if not (directives and self._is_pod and changes.policy.is_injected(is_pod=True)) or fields.excess:
             return
         items, recorded, growth = complete(fields.items(SPREAD), directives, self._new)
         if recorded and fields.fits(growth, SPREAD, changes):
@@ -148,7 +156,7 @@ class Injection:
         elif moment is Moment.SCHEDULING:
             self._place(policy.directives, PLACING_LISTS, changes)
         else:
-            if directs(policy, is_pod=self._is_pod):
+            if policy.is_injected(is_pod=self._is_pod):
                 self._place(policy.directives, LISTS, changes)
                 self._complete(policy.directives, changes)
             # The creator of the pod has set its node: the pod bypasses the scheduler, so no gate. Where a *policy* set the node,
@@ -319,8 +327,9 @@ class InjectionOutcome:
            a later policy overrides the zone.
         """
         applied = [done for policy in policies if (done := self._apply(injection, policy, moment)) is not None]
-        if any(change.has(ConflictPolicy.OVERRIDE) for change in applied):
-            for done in list(applied):
+        conflicting = [done for done in applied if done.conflicts]
+        if conflicting and have(conflicting, ConflictPolicy.OVERRIDE):
+            for done in conflicting:
                 settled = [conflict for conflict in done.conflicts if conflict.resolution is ConflictPolicy.OVERRIDE]
                 gave_way = [
                     conflict for conflict in done.conflicts if conflict.resolution is not ConflictPolicy.OVERRIDE
@@ -420,12 +429,7 @@ def gating(policies: Iterable[Policy]) -> Iterator[Policy]:
     The first policy that enforces releases the pod. Policies before it only audit.
     """
     for policy in policies:
-        if policy.acts(Moment.RELEASE):
+        if Moment.RELEASE in policy.when:
             yield policy
             if policy.mode is Mode.ENFORCE:
                 return
-
-
-def directs(policy: Policy, *, is_pod: bool) -> bool:
-    """Whether admission injects the policy into pods (``is_pod``), or into templates."""
-    return policy.acts(Moment.ADMISSION) and policy.targets is not (Targets.TEMPLATES if is_pod else Targets.PODS)

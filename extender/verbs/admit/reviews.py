@@ -271,7 +271,7 @@ def _walk(value: Any, parts: list[str], done: Path) -> Iterator[tuple[Path, Any]
 
 def path_text(path: Path) -> str:
     """A path as a JSON pointer."""
-    return pointer(*map(str, path))
+    return pointer(*map(str, path)) if path else ""
 
 
 def read(value: Any, path: Path) -> Any:

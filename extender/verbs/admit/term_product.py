@@ -13,10 +13,11 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-af
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from extender.model.constraints.clauses import OPAQUE, Clause, absorb, are_contradictory
-from extender.model.policies import NodeTerm, PolicyKey, Size, TermPart
+from extender.model.policies import NodeTerm, PolicyKey, TermPart
 from extender.wire.policies.node_terms import is_unknown_field
 
 OPERATIONS: Final = 6000
@@ -27,22 +28,22 @@ DIRECTIVES: Final = 20_000
 """The allowed weight of the directives of all policies. 1,000 policies of six directives with two elements each weigh 18,000."""
 
 
+@dataclass(slots=True)
 class AdmissionBudget:
     """How much work one admission may still do, beyond the work that grows with the object alone.
 
-    - Operations: comparing two node selector terms, or reading one clause. Without a limit 1,000 policies of 64 required terms
-      would join 64 × 64 terms 1,000 times. They are counted and not timed, so that the same object and policies always get the
-      same answer.
+    - ``left``: the rest of the operations. An operation compares two node selector terms. Without a limit 1,000 policies of 64
+      required terms would join 64 × 64 terms 1,000 times. They are counted and not timed, so that the same object and policies
+      always get the same answer.
     - ``directives``: the rest of the allowed weight of directives. A directive weighs the same whether the object has it already or
       not, so that applying the same policies again stops at the same policy.
     - Policies of a namespace have a budget of their own, half as large (`share`), so a tenant's policies take nothing from the
       policies of the cluster.
     """
 
-    def __init__(self, operations: int = OPERATIONS, directives: int = DIRECTIVES) -> None:
-        self.left = operations
-        self.directives = directives
-        self._of_namespaces: AdmissionBudget | None = None
+    left: int = OPERATIONS
+    directives: int = DIRECTIVES
+    _of_namespaces: AdmissionBudget | None = None
 
     def share(self, policy: PolicyKey) -> AdmissionBudget:
         """The budget for a policy: cluster-wide policies share one, the policies of the namespace another."""
@@ -84,16 +85,6 @@ class JoinedTerm(NamedTuple):
     clauses: frozenset[Clause]
     origin: int = -1
     added: tuple[TermPart, ...] = ()
-
-    @property
-    def size(self) -> Size:
-        """What the term counts against the limits. O(requirements)."""
-        return Size(*map(sum, zip(self.term.size, *(part.size for part in self.added), strict=True)))
-
-
-def own_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:
-    """The terms of an object."""
-    return [JoinedTerm(term, term.clauses, number) for number, term in enumerate(terms)]
 
 
 def policy_terms(terms: Iterable[NodeTerm]) -> list[JoinedTerm]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import le
 from typing import Any, Final
 
 import msgspec
@@ -220,6 +221,12 @@ def lengths_of(spec: JsonObject) -> Size:
         node_requirements=len(pairs) if isinstance(pairs, dict) else 0,
         tolerations=length[TOLERATIONS],
     )
+
+
+def counts_within(most: Size, spec: JsonObject) -> Size:
+    """The numbers of a pod spec. Only the lengths of its lists, where one of these is above ``most`` already."""
+    lengths = lengths_of(spec)
+    return counts_of(spec) if all(map(le, lengths, most)) else lengths
 
 
 def counts_of(spec: JsonObject) -> Size:

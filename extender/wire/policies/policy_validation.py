@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from typing import Any, Final
 
 from extender.model.constraints.labels import is_dns_subdomain, is_label_key
@@ -29,6 +30,8 @@ from extender.wire.policies.schema import Check, Flag, Many, NumberOrWord, Recor
 _STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 
 KINDS: Final = (NAMESPACED_KIND, CLUSTER_KIND)
+POLICY_KINDS: Final = frozenset(product((GROUP, KUPID_GROUP), KINDS))
+"""Group and kind of each kind of policies: of the extender's API group, and of kupid's."""
 
 
 def validate(policy: Any, limits: ConstraintLimits, *, kind: str = "") -> list[FieldError]:
@@ -45,11 +48,6 @@ def validate(policy: Any, limits: ConstraintLimits, *, kind: str = "") -> list[F
     if not found.errors:  # sizes are counted in what has the right types
         _check_limits(found, policy.get("spec") or {}, limits)
     return found.errors
-
-
-def is_policy(group: str, kind: str) -> bool:
-    """Whether an object is a policy of the extender's API group or of kupid's."""
-    return group in (GROUP, KUPID_GROUP) and kind in KINDS
 
 
 def _check_metadata(found: Problems, value: Any, kind: str) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from extender.model.policies import Policy
 from extender.verbs.admit.injection import Injection
+from extender.verbs.admit.json_edits import SpecFields
 from extender.verbs.admit.pod_fields import Bounds
-from extender.verbs.admit.spec_fields import SpecFields
 from extender.verbs.admit.term_product import AdmissionBudget
 from tests.builders import PREFERRED, REQUIRED, Json
 from tests.policies import expression, node_term

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from extender.model.policies import Items, Moment, Policy, PolicyKey, Size
 from extender.settings.policies import Policies
 from extender.verbs.admit.injection import Injection
+from extender.verbs.admit.json_edits import SpecFields
 from extender.verbs.admit.pod_fields import Bounds, Changes
-from extender.verbs.admit.spec_fields import SpecFields
 from extender.verbs.admit.term_product import DIRECTIVES, AdmissionBudget
 from extender.wire.policies.node_terms import TOLERATIONS, list_item
 from tests.builders import REQUIRED, Json
