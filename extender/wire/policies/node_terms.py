@@ -7,7 +7,6 @@ order, defaults written out or not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from operator import le
 from typing import Any, Final
 
@@ -15,18 +14,19 @@ import msgspec
 import orjson
 
 from extender.model.constraints.clauses import FIELD, LABEL, OPAQUE, Clause, absorb, are_contradictory, clause
-from extender.model.constraints.directed import Directed, DirectedConstraint, DirectedTerm
+from extender.model.constraints.directed import Directed, DirectedConstraint, DirectedTerm, Element
 from extender.model.constraints.labels import NO_LABELS
 from extender.model.constraints.node_affinity import (
     NodeRequirement,
     NodeSelectorTerm,
+    PreferredNodeTerm,
     field_requirement,
     label_requirement,
 )
 from extender.model.constraints.selectors import SelectorError
-from extender.model.constraints.terms import AffinityTerm, is_cross_namespace
+from extender.model.constraints.terms import AffinityTerm, WeightedTerm, is_cross_namespace
 from extender.model.policies import InjectedItem, JsonObject, NodeTerm, Size, TermPart
-from extender.wire.objects.constraints import parse_affinity, parse_spread
+from extender.wire.objects.constraints import parse_spread
 from extender.wire.objects.objects_json import RequirementJson
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -95,10 +95,15 @@ def _pod_part(name: str, source: str, made: NodeRequirement) -> TermPart:
     return TermPart(name, None, known, size._replace(selector_values=len(known.values)), made)
 
 
-def directed_term(term: NodeTerm) -> NodeTerm:
-    """The term of a policy with the values of the model. O(requirements)."""
-    parts = tuple(part._replace(requirement=_parsed(part)) for part in term.parts)
-    return NodeTerm(term.value, term.clauses, parts, selector_term(NodeTerm({}, term.clauses, parts)))
+def directed_term(term: NodeTerm, selector: NodeSelectorTerm) -> NodeTerm:
+    """The term of a policy with its value of the model. O(requirements)."""
+    made = {"matchExpressions": iter(selector.expressions), "matchFields": iter(selector.fields)}
+    # A term that cannot be parsed has no requirements in the model.
+    parts = (
+        TermPart(name, content, clause, size, next(made[name], None) if name in made else None)
+        for name, content, clause, size, _ in term.parts
+    )
+    return NodeTerm(term.value, term.clauses, tuple(parts), selector)
 
 
 def _parsed(part: TermPart) -> NodeRequirement | None:
@@ -156,31 +161,27 @@ def requirement_clause(source: str, item: Any) -> Clause:
     return Clause(OPAQUE, source, canonical(item))
 
 
-def list_item(path: str, value: JsonObject) -> InjectedItem:
-    """An element of one of the `LISTS`."""
+def list_item(path: str, value: JsonObject, element: Directed | None = None) -> InjectedItem:
+    """An element of one of the `LISTS`. ``element``: its value of the model, where it is a policy's."""
     key = item_key(path, value)
-    return InjectedItem(value, key, _COUNTS[path](value)._replace(pod_bytes=len(key)))
+    return InjectedItem(value, key, _COUNTS[path](value)._replace(pod_bytes=len(key)), element)
 
 
-def directed_item(path: str, value: JsonObject) -> InjectedItem:
-    """An element of one of the `LISTS` of a policy, with the value of the model."""
-    return replace(list_item(path, value), element=_directed(path, value))
+def directed_item(path: str, value: JsonObject, element: Element | None) -> InjectedItem:
+    """An element of one of the `LISTS` of a policy. ``element``: its value of the model as in a pod, where it was parsed already."""
+    return list_item(path, value, directed_constraint(value) if path == SPREAD else _directed(value, element))
 
 
-def _directed(path: str, value: JsonObject) -> Directed | None:
-    """The element of the model. None for a toleration, and for an element that validation should have refused."""
-    if path == TOLERATIONS:
-        return None
-    if path == SPREAD:
-        return directed_constraint(value)
-    _, kind, name = path.split(".")
-    # The pod's namespace is not known yet: `DirectedTerm` says whether the term covers it.
-    affinity, (_, preferred) = parse_affinity(orjson.dumps({kind: {name: [value]}}), "")
-    for weighted in (*affinity.preferred, *affinity.preferred_anti):
-        return _directed_term(value.get("podAffinityTerm") or {}, weighted.term, weighted.weight)
-    for term in (*affinity.required, *affinity.required_anti):
-        return _directed_term(value, term)
-    return next(iter(preferred), None)
+def _directed(value: JsonObject, element: Element | None) -> Directed | None:
+    match element:
+        case AffinityTerm():
+            return _directed_term(value, element)
+        case WeightedTerm():
+            return _directed_term(value.get("podAffinityTerm") or {}, element.term, element.weight)
+        case PreferredNodeTerm():
+            return element
+        case _:
+            return None
 
 
 def directed_constraint(value: JsonObject) -> DirectedConstraint | None:

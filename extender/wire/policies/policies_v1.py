@@ -6,12 +6,14 @@ older schema. Then decoding raises `PolicyError` with every field error, and wha
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import orjson
 
-from extender.model.constraints.node_affinity import NodeAffinity, node_selector
+from extender.model.constraints.directed import Element
+from extender.model.constraints.node_affinity import NodeAffinity, NodeSelectorTerm, node_selector
 from extender.model.constraints.selectors import EVERYTHING, NOTHING, LabelSelector, parse_selector, requirement
 from extender.model.constraints.spread import SpreadDirective
 from extender.model.policies import (
@@ -28,6 +30,7 @@ from extender.model.policies import (
     JsonObject,
     MatchConditions,
     Moment,
+    NodeTerm,
     Policy,
     PolicyKey,
     PolicyObject,
@@ -45,7 +48,10 @@ from extender.wire.policies.field_errors import FieldError
 from extender.wire.policies.node_terms import (
     LISTS,
     NODE_TERMS,
+    POD_TERMS,
+    PREFERRED_NODES,
     SPREAD,
+    WEIGHTED_POD_TERMS,
     directed_item,
     directed_term,
     normal_form,
@@ -217,19 +223,31 @@ def _directives(spec: JsonObject) -> Directives:
     terms = value_at(spec, f"{NODE_TERMS}.nodeSelectorTerms")
     affinity = orjson.dumps(spec["affinity"]) if spec.get("affinity") else b""
     pairs = spec.get("nodeSelector") or {}
-    # Only the node affinity is used, so the namespace for terms of pods does not matter.
-    _, (required, preferred) = parse_affinity(affinity, "")
+    # The namespace of the pod is not known yet: a `DirectedTerm` says whether it covers this namespace.
+    pods, (required, preferred) = parse_affinity(affinity, "")
+    parsed: dict[str, Sequence[Element]] = {
+        PREFERRED_NODES: preferred,
+        POD_TERMS[0]: pods.required,
+        POD_TERMS[1]: pods.required_anti,
+        WEIGHTED_POD_TERMS[0]: pods.preferred,
+        WEIGHTED_POD_TERMS[1]: pods.preferred_anti,
+    }
+    pairs = spec.get("nodeSelector") or {}
+    # The namespace of the pod is not known yet: a `DirectedTerm` says whether it covers this namespace.
+    pods, (required, preferred) = parse_affinity(affinity, "")
+    terms_of_pods = (pods.required, pods.required_anti, pods.preferred, pods.preferred_anti)
+    parsed = {PREFERRED_NODES: preferred, **dict(zip((*POD_TERMS, *WEIGHTED_POD_TERMS), terms_of_pods, strict=True))}
     # None: the policy requires nothing of nodes. An empty tuple would mean that no node matches.
-    required_terms = None if terms is None else tuple(map(directed_term, normal_form(terms)))
+    required_terms = None if terms is None else _required_terms(terms, required.terms or ())
     read = _read_directives(spec) | {"scheduler_names": tuple(names)}
     return Directives(
         node_selector=pairs,
         priority_class=spec.get("priorityClassName") or "",
         scheduling_gates=tuple(each["name"] for each in spec.get("schedulingGates") or ()),
         required_node_terms=required_terms,
-        lists=_items(spec),
+        lists=_items(spec, parsed),
         soft_min_domains=tuple(
-            directed_item(SPREAD, each) for each in spec.get(SPREAD) or () if is_soft_min_domains(each)
+            directed_item(SPREAD, each, None) for each in spec.get(SPREAD) or () if is_soft_min_domains(each)
         ),
         spread=tuple(map(_spread_directive, spec.get("spread") or ())),
         nodes=NodeAffinity(node_selector(pairs), required.terms),
@@ -239,13 +257,20 @@ def _directives(spec: JsonObject) -> Directives:
     )
 
 
-def _items(spec: JsonObject) -> dict[str, Items]:
+def _required_terms(values: list[JsonObject], parsed: Sequence[NodeSelectorTerm]) -> tuple[NodeTerm, ...]:
+    """The terms in normal form. ``parsed``: each of the values as a value of the model."""
+    selectors = {id(value): term for value, term in zip(values, parsed, strict=True)}
+    return tuple(directed_term(term, selectors[id(term.value)]) for term in normal_form(values))
+
+
+def _items(spec: JsonObject, parsed: Mapping[str, Sequence[Element]]) -> dict[str, Items]:
+    """The lists. ``parsed``: the elements of terms as values of the model, by path."""
     found = {}
     for path in LISTS:
-        values = value_at(spec, path) or ()
-        items = Items(
-            directed_item(path, each) for each in values if not (path == SPREAD and is_soft_min_domains(each))
-        )
+        values = [each for each in value_at(spec, path) or () if not (path == SPREAD and is_soft_min_domains(each))]
+        # None: a toleration, a constraint, or a list that cannot be parsed, which validation rules out.
+        elements: Sequence[Element | None] = parsed.get(path) or [None] * len(values)
+        items = Items(directed_item(path, value, element) for value, element in zip(values, elements, strict=True))
         if items:
             found[path] = items
     return found
