@@ -15,7 +15,7 @@ from typing import Any, Final
 from extender.model.policies import InjectedItem, JsonObject, NodeTerm, Size, TermPart
 from extender.verbs.admit.pod_fields import GATES, SCALARS, TERMS_PATH, Bounds, PodFields
 from extender.verbs.admit.term_product import AdmissionBudget, JoinedTerm
-from extender.wire.policies.node_terms import counts_within, is_unknown_field, item_key, node_term, size_of
+from extender.wire.policies.node_terms import bytes_of, counts_of, counts_within, is_unknown_field, item_key, node_term
 
 Operation = dict[str, Any]
 
@@ -155,7 +155,8 @@ class SpecFields(PodFields):
         super().__init__(bounds, budget, {name: spec.get(name) or "" for name in SCALARS}, self._own_selector)
         self.own_terms: Any = get(spec, TERMS_PATH)
         self._spec = spec
-        self.excess = self.excess_of(counts_within(bounds.most, spec))
+        self._counts = counts_within(bounds.most, spec)
+        self.excess = self.excess_of(self._counts)
         self.reads_terms = not self.excess or self._has_few_terms()
 
     def _has_few_terms(self) -> bool:
@@ -184,7 +185,8 @@ class SpecFields(PodFields):
 
     def _read_size(self) -> Size:
         """The size of the spec. O(bytes of the fields)."""
-        return size_of(self._spec)
+        counts = counts_of(self._spec) if self.excess else self._counts  # above a limit these can be lengths alone
+        return counts._replace(pod_bytes=bytes_of(self._spec))
 
     @property
     def spec(self) -> JsonObject:

@@ -432,9 +432,11 @@ class NodeDirectives:
             self._unread = 0
             return True
         clauses = [clause for clause in term.clauses if clause.key == about] if about else term.clauses
+        if not clauses:
+            return bool(term.clauses)
         keys = {clause.key for clause in clauses if clause.source == LABEL} & pairs.keys()
         selected = (Clause(LABEL, key, "In", (str(pairs[key]),)) for key in keys)
-        return bool(term.clauses) and not are_contradictory([*clauses, *selected])
+        return not are_contradictory([*clauses, *selected])
 
     def join_terms(self, changes: Changes) -> None:
         """Requires nodes that match the pod's terms and the policy's terms. A conflict: no such node, or too many terms."""
