@@ -25,7 +25,7 @@ from extender.server.failures import Failure, failure_of, not_ready
 from extender.server.health import livez, readiness_answer
 from extender.server.request_checks import BodyMemory, check_encoding, check_names, client_names, read_body
 from extender.server.transport.connection_slots import peer_of
-from extender.server.transport.listening import listening_limits, listening_within
+from extender.server.transport.connections import ConnectionLimits, listening_within
 from extender.settings.connections import Server
 from extender.settings.policies import Webhook
 from extender.tasks.readiness import Readiness
@@ -92,8 +92,9 @@ def make_admission_app(service: AdmissionService) -> web.Application:
 @asynccontextmanager
 async def admitting(service: AdmissionService, address: Address, tls: ssl.SSLContext | None) -> AsyncIterator[str]:
     """Answer reviews until the block is left; yields the base URL. Raises OSError if the address is taken."""
-    limits = listening_limits(service.server, service.deadline, MAX_BODY_BYTES)
-    async with listening_within(make_admission_app(service), address, tls, limits, service.bodies) as url:
+    limits = ConnectionLimits(service.server, service.deadline, MAX_BODY_BYTES)
+    app = make_admission_app(service)
+    async with listening_within(app, address, tls, limits, lambda: service.bodies.requests) as url:
         _LOG.info("admitting", extra={"url": url})
         yield url
 

@@ -17,8 +17,7 @@ from extender.server.collaborators import COLLABORATORS, Collaborators, Verbs
 from extender.server.middleware import VerbEndpoint, answer_errors
 from extender.server.page.handler import add_page
 from extender.server.request_checks import BodyMemory, Deadlines
-from extender.server.transport.connections import DirectHandler
-from extender.server.transport.listening import listening_limits, listening_within
+from extender.server.transport.connections import ConnectionLimits, DirectHandler, listening_within
 from extender.server.v1.operations import OPERATIONS
 from extender.settings.configuration import Settings
 from extender.tasks.readiness import Readiness
@@ -82,9 +81,8 @@ async def listening(app: web.Application, address: Address, tls: ServerTls | Non
     Without `tls` it is plain HTTP. Raises OSError when the address is not available. On leaving, requests in
     flight are finished first.
     """
-    collaborators = app[COLLABORATORS]
-    limits = listening_limits(collaborators.settings.server, collaborators.settings.server.request_timeout)
-    async with listening_within(
-        app, address, tls.context if tls else None, limits, collaborators.bodies, app[_DIRECT]
-    ) as url:
+    server, bodies = app[COLLABORATORS].settings.server, app[COLLABORATORS].bodies
+    limits = ConnectionLimits(server, server.request_timeout, server.max_body_bytes)
+    context = tls.context if tls else None
+    async with listening_within(app, address, context, limits, lambda: bodies.requests, app[_DIRECT]) as url:
         yield url

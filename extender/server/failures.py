@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMessage
 
 from extender.model.answers.explanations import NoAnswerCause, NotExplained
 from extender.model.answers.what_if import NotComputed
@@ -135,7 +134,7 @@ def failure_of(error: Exception, limits: Server) -> Failure:
         case TimeoutError():
             text = f"the request did not arrive within server.requestTimeout ({limits.request_timeout})"
             return Failure(HTTPStatus.REQUEST_TIMEOUT, "timeout", text)
-        case BadHttpMessage() | web.RequestPayloadError() | ConnectionError():
+        case web.RequestPayloadError() | ConnectionError():
             return Failure(HTTPStatus.BAD_REQUEST, "broken_body", "the request's body broke off or is badly encoded")
     return Failure(HTTPStatus.INTERNAL_SERVER_ERROR, "unexpected", _UNEXPECTED)
 

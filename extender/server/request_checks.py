@@ -19,8 +19,6 @@ from urllib.parse import urlsplit
 from aiohttp import hdrs, web
 
 from extender.server.failures import REDIRECTS, Failure, forbidden, overloaded
-from extender.server.transport.connection_slots import Stage
-from extender.server.transport.connections import enter_stage
 from extender.settings.connections import Clients, Server
 
 Role = Literal["scheduler", "metrics", "admin"]
@@ -390,19 +388,16 @@ async def read_body(request: web.Request, limit: int, setting: str, bodies: Body
         return await _read_pieces(request, bodies, held)
     bodies.add(held, content.total_bytes)  # all of it came with the head
     held.is_complete = True
-    enter_stage(request, Stage.DECIDING)
     return content.read_nowait()
 
 
 async def _read_pieces(request: web.Request, bodies: BodyMemory, held: HeldBody) -> bytes:
-    enter_stage(request, Stage.READING)
     body = bytearray()  # one block, which goes back to the system; many small ones would stay in the process
     try:
         while piece := await request.content.readany():
             bodies.add(held, len(piece))
             body += piece
         held.is_complete = True
-        enter_stage(request, Stage.DECIDING)
         return bytes(body)
     finally:
         body.clear()  # the traceback of an error holds this frame until the collector finds it

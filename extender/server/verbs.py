@@ -13,7 +13,7 @@ from aiohttp import web
 from extender.model.objects import Pod
 from extender.server.failures import Stale, abandoned
 from extender.server.middleware import LARGE_BYTES, VerbCall
-from extender.server.transport.connections import is_readable
+from extender.server.transport.connections import connection_of
 from extender.wire.extender_v1 import (
     ExtenderArgs,
     FilterResult,
@@ -117,8 +117,8 @@ async def _check_client_waits(request: web.Request) -> None:
        a pod that is never bound.
     3. The event loop has not read the end of the connection yet: it comes after the request in the socket. So the socket is checked.
     """
-    transport = request.transport
-    iterations = _LOOP_ITERATIONS if is_readable(request) else 0
+    transport, connection = request.transport, connection_of(request)
+    iterations = _LOOP_ITERATIONS if connection is not None and connection.is_readable() else 0
     while transport is not None and not transport.is_closing():
         if not iterations:
             return

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import orjson
 from aiohttp import web
 
-from extender.server.transport.connection_slots import ConnectionSlot
-from extender.server.transport.connections import ConnectionLimits, Connections, JSONAnswer, ServerConnection, answering
+from extender.server.transport.connections import (
+    ConnectionLimits,
+    Connections,
+    DirectHandler,
+    JSONAnswer,
+    ServerConnection,
+    framework_server,
+)
+from extender.settings.connections import Server
 from tests.fakes import PATIENCE
 from tests.server.raw import Sunk, Wire
 from tests.server.serving import app_with
@@ -31,17 +38,23 @@ async def connected(note: Callable[[], None]) -> AsyncIterator[ServerConnection]
         note()
         return JSONAnswer(b"{}")
 
-    runner = web.AppRunner(app_with())
-    await runner.setup()
-    assert runner.server is not None
-    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20, idle_seconds=60)
-    runner.server.request_handler = answering(runner.server.request_handler, {"/verb": verb})
-    every = Connections(runner.server, limits)
-    connection = ServerConnection(runner.server, every, ConnectionSlot("loopback", 0.0))
-    connection.connection_made(Sunk())
-    yield connection
-    connection.connection_lost(None)
-    await runner.cleanup()
+    async with served_on({"/verb": verb}) as (_, connection):
+        yield connection
+
+
+@asynccontextmanager
+async def served_on(
+    direct: Mapping[str, DirectHandler], transport: Sunk | None = None
+) -> AsyncIterator[tuple[Connections, ServerConnection]]:
+    """A connection without a socket, the only one that the limits allow, and all connections."""
+    limits = ConnectionLimits(Server(max_connections=1, max_connections_per_peer=1), 4, 2**20)
+    async with framework_server(app_with(), limits, direct) as server:
+        every = Connections(server, limits)
+        connection = ServerConnection(every, "loopback")
+        every.slots.acquire(connection, connection.since)
+        connection.connection_made(transport or Sunk())
+        yield every, connection
+        connection.connection_lost(None)
 
 
 class Computing:

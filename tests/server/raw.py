@@ -91,8 +91,11 @@ def _parsed(head: bytes) -> tuple[int, Mapping[str, str]]:
 class Sunk(asyncio.Transport):
     """A transport that takes everything and sends nothing."""
 
+    written = b""
+    is_aborted = False
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Gone."""
+        self.written += data
 
     def is_closing(self) -> bool:
         return False
@@ -107,7 +110,7 @@ class Sunk(asyncio.Transport):
         """Nothing arrives by itself."""
 
     def abort(self) -> None:
-        """Nothing is open."""
+        self.is_aborted = True
 
     def close(self) -> None:
         """Nothing is open."""

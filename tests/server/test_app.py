@@ -57,7 +57,7 @@ async def test_a_request_that_is_still_arriving_when_we_stop_is_answered() -> No
 async def test_an_address_in_use_is_an_error_at_once() -> None:
     async with listening(app_with(), Address("127.0.0.1:0")) as url:
         taken = Address(url.removeprefix("http://"))
-        with pytest.raises(OSError, match="address already in use"):
+        with pytest.raises(OSError, match="Address already in use"):
             async with listening(app_with(), taken):
                 pytest.fail("two servers on one address")
 

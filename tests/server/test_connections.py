@@ -17,15 +17,17 @@ from extender.compose.process import allow_connections
 from extender.model.units import Address, ByteSize, Duration
 from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS, Verbs
+from extender.server.request_checks import BodyMemory, HeldBody, read_body
 from extender.server.transport import connection_slots
 from extender.server.transport.connection_slots import Stage
-from extender.server.transport.connections import ConnectionLimits, Connections, ServerConnection
+from extender.server.transport.connections import JSONAnswer, ServerConnection
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Paths, Server
 from extender.wire.extender_v1 import ExtenderArgs, FilterResult
 from tests.fakes import PATIENCE, until
 from tests.pki import Pki
 from tests.server.bindings import QUESTION, Binding, answered, bind, many, served
+from tests.server.connected_verbs import served_on
 from tests.server.raw import Sunk, Wire, head_of, whole, wire
 from tests.server.serving import AGREEABLE, BY_NAMES, app_with
 
@@ -152,37 +154,51 @@ async def test_bodies_that_broke_off_or_were_answered_hold_no_memory() -> None:
     assert after - before < size
 
 
-BODY = b"POST /filter HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n"
+BODY = b"POST /verb HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n"
 
 
 @pytest.mark.parametrize(
-    ("arrived", "stages"),
-    [
-        ((b"GET /livez HTTP/1.1\r\nHost: ", b"a\r\n\r\n"), [Stage.SILENT, Stage.DECIDING]),
-        ((BODY, b"{", b"}"), [Stage.READING, Stage.READING, Stage.DECIDING]),
-        ((BODY + b"{}",), [Stage.DECIDING]),
-    ],
+    "arrived",
+    [(b"POST /verb HTTP/1.1\r\nHost: ", b"a\r\n\r\n"), (BODY, b"{", b"}"), (BODY + b"{}",)],
     ids=["no body", "a body in pieces", "at once"],
 )
 async def test_a_connection_is_kept_from_the_last_byte_of_its_request_although_its_handler_has_yet_to_begin(
-    arrived: tuple[bytes, ...], stages: list[Stage]
+    arrived: tuple[bytes, ...],
 ) -> None:
-    runner = web.AppRunner(app_with())
-    await runner.setup()
-    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20, idle_seconds=60)
-    assert runner.server is not None
-    connections = Connections(runner.server, limits)
-    slot, _ = connections.slots.acquire("loopback", 0.0)
-    connection = ServerConnection(runner.server, connections, slot)
-    connection.connection_made(Sunk())
-    seen = []
-    for data in arrived:
-        connection.data_received(data)
-        seen.append(slot.stage)
-    assert seen == stages
-    assert connections.slots.acquire("loopback", 9.0)[1] is None, "nothing is closed for another connection"
-    connection.connection_lost(None)
-    await runner.cleanup()
+    begun, may_end, transport = asyncio.Event(), asyncio.Event(), Sunk()
+
+    async def verb(request: web.Request) -> JSONAnswer:
+        await read_body(request, 10, "", BodyMemory(10), HeldBody(request))
+        begun.set()
+        await may_end.wait()
+        return JSONAnswer(b"{}")
+
+    async with served_on({"/verb": verb}, transport) as (connections, connection):
+        *parts, last = arrived
+        for data in parts:
+            connection.data_received(data)
+            for _ in range(5):
+                await asyncio.sleep(0)
+        connection.data_received(last)
+        other = ServerConnection(connections, "loopback")
+        if (closed := connections.slots.acquire(other, other.since + 9)) is not None:
+            connections.replace(closed)
+        await until(begun.is_set)
+        assert connection.stage is Stage.DECIDING
+        may_end.set()
+        await until(lambda: transport.written)
+        assert transport.written.startswith(b"HTTP/1.1 200")
+        assert not transport.is_aborted
+
+
+async def test_a_connection_without_a_complete_request_is_closed_for_another_one() -> None:
+    transport = Sunk()
+    async with served_on({}, transport) as (connections, connection):
+        connection.data_received(BODY[:-1])
+        other = ServerConnection(connections, "loopback")
+        assert connections.slots.acquire(other, other.since) is connection
+        connections.replace(connection)
+        await until(lambda: transport.is_aborted)
 
 
 @pytest.mark.parametrize(("lines", "status"), [(8, 200), (9, 0)], ids=["below", "above"])

@@ -13,13 +13,12 @@ from aiohttp import ClientSession, web
 from extender.model.units import Address, Duration
 from extender.server.app import listening
 from extender.server.collaborators import COLLABORATORS
-from extender.server.transport.connection_slots import ConnectionSlot
-from extender.server.transport.connections import ConnectionLimits, Connections, ServerConnection
 from extender.server.v1 import decision_streams, decisions
 from extender.server.v1.decision_streams import DecisionStreams
 from extender.settings.connections import Server
 from extender.telemetry.decision_log import DecisionLog
 from tests.fakes import PATIENCE, until
+from tests.server.connected_verbs import served_on
 from tests.server.decision_streams import Reader, events, filled, served, written_to
 from tests.server.raw import Sunk, Wire, head_of, whole
 from tests.server.serving import BY_NAMES, app_with
@@ -199,19 +198,15 @@ async def test_of_the_chunks_nothing_is_parsed(monkeypatch: pytest.MonkeyPatch, 
         parse(connection, data)
 
     monkeypatch.setattr(web.RequestHandler, "data_received", noted)
-    runner = web.AppRunner(app_with())
-    await runner.setup()
-    assert runner.server is not None
-    limits = ConnectionLimits(most=1, per_peer=1, seconds=4, waiting_bytes=2**20, idle_seconds=60)
-    connection = ServerConnection(runner.server, Connections(runner.server, limits), ConnectionSlot("loopback", 0.0))
-    connection.connection_made(Sunk())
-    sent = before + head_of("POST", "/filter", Transfer_Encoding=coding)
-    connection.data_received(sent + CHUNKS)
-    connection.data_received(CHUNKS)
-    await until(lambda: len(parsed) >= len(sent))
-    assert bytes(parsed) == sent
-    connection.connection_lost(None)
-    await runner.cleanup()
+    transport = Sunk()
+    async with served_on({}, transport) as (_, connection):
+        sent = before + head_of("POST", "/filter", Transfer_Encoding=coding)
+        connection.data_received(sent + CHUNKS)
+        await until(lambda: b"HTTP/1.1 411" in transport.written)
+        for _ in range(10):
+            connection.data_received(CHUNKS)
+            await asyncio.sleep(0)
+        assert bytes(parsed) == sent
 
 
 async def test_a_long_head_and_a_body_that_came_together_are_read_whole(connection: Wire) -> None:

@@ -8,6 +8,7 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -104,12 +105,35 @@ async def test_a_shutdown_does_not_wait_for_a_handshake_that_has_not_begun(pki: 
 # -- Which connection gives way to a new one ---------------------------------------------------------------------------
 
 
-def sitting(slots: ConnectionSlots, peer: str, stage: Stage, since: float) -> ConnectionSlot:
+@dataclass(eq=False)
+class Slot(ConnectionSlot):
+    """A connection without a socket."""
+
+    is_unread: bool = False
+    waiting: int = 0
+
+    def has_unread(self) -> bool:
+        return self.is_unread
+
+    def waiting_bytes(self) -> int:
+        return self.waiting
+
+
+def sitting(slots: ConnectionSlots, peer: str, stage: Stage, since: float) -> Slot:
     """A connection that does something since then."""
-    slot, leaving = slots.acquire(peer, since)
+    slot, leaving = entering(slots, peer, since)
     assert leaving is None
     slot.stage, slot.since = stage, since
     return slot
+
+
+def entering(slots: ConnectionSlots, peer: str, now: float) -> tuple[Slot, ConnectionSlot | None]:
+    """A new connection, and the one that is closed for it."""
+    slot = Slot(peer, now)
+    leaving = slots.acquire(slot, now)
+    if leaving is not None:
+        slots.release(leaving)
+    return slot, leaving
 
 
 def test_loopback_is_one_peer_and_so_is_a_network_of_ipv6() -> None:
@@ -127,7 +151,7 @@ def test_the_silent_go_before_the_idle_and_the_half_sent_and_the_oldest_first() 
     deleted: list[ConnectionSlot | None] = []
     now = 10.0
     while len(deleted) < 4:
-        slot, leaving = slots.acquire("a", now)
+        slot, leaving = entering(slots, "a", now)
         deleted.append(leaving)
         slot.stage, slot.since = Stage.READING, now
         now += 1
@@ -141,7 +165,7 @@ def test_a_connection_whose_request_is_decided_is_never_closed_for_another_and_t
     assert len(slots) == 100
     waiting = sitting(slots, "a", Stage.SILENT, 100)
     assert not slots.has_room("a")
-    assert slots.acquire("a", 200)[1] is waiting
+    assert entering(slots, "a", 200)[1] is waiting
     assert [slot for slot in slots if slot.stage is Stage.DECIDING] == deciding
 
 
@@ -149,7 +173,7 @@ def test_a_connection_that_was_set_apart_counts_again_once_it_is_answered() -> N
     slots = ConnectionSlots(most=2, per_peer=2)
     slot, other = sitting(slots, "a", Stage.DECIDING, 0), sitting(slots, "a", Stage.IDLE, 0)
     assert slots.has_room("a")
-    assert (slot.is_apart, other.is_apart) == (True, False)
+    assert (slot.is_counted, other.is_counted) == (False, True)
     slot.stage, slot.since = Stage.IDLE, 1
     slots.rejoin(slot)
     assert not slots.has_room("a")
@@ -167,11 +191,11 @@ def test_a_connection_with_unread_data_is_closed_only_where_all_others_have_some
     silent, idle, other = (sitting(slots, "a", Stage.IDLE, since) for since in range(3))
     silent.stage = Stage.SILENT
     for slot in (silent, idle):
-        slot.has_unread = lambda: True
-    found, closed = slots.acquire("a", 9)
+        slot.is_unread = True
+    found, closed = entering(slots, "a", 9)
     assert closed is other
-    found.has_unread = lambda: True
-    assert slots.acquire("a", 9)[1] is silent
+    found.is_unread = True
+    assert entering(slots, "a", 9)[1] is silent
 
 
 def test_a_peer_at_its_limit_gives_way_to_itself_only() -> None:
@@ -179,7 +203,7 @@ def test_a_peer_at_its_limit_gives_way_to_itself_only() -> None:
     other = sitting(slots, "other", Stage.SILENT, 0)
     first = sitting(slots, "crowd", Stage.SILENT, 1)
     sitting(slots, "crowd", Stage.SILENT, 2)
-    assert slots.acquire("crowd", 3)[1] is first
+    assert entering(slots, "crowd", 3)[1] is first
     assert other in list(slots)
 
 
@@ -188,7 +212,7 @@ def test_where_all_are_taken_the_largest_peer_gives_way() -> None:
     sitting(slots, "scheduler", Stage.SILENT, 0)
     first = sitting(slots, "crowd", Stage.IDLE, 1)
     sitting(slots, "crowd", Stage.IDLE, 2)
-    _, leaving = slots.acquire("kubelet", 3)
+    _, leaving = entering(slots, "kubelet", 3)
     assert leaving is first
 
 
@@ -201,23 +225,22 @@ def test_nothing_is_kept_of_a_peer_that_has_gone() -> None:
     assert not slots._of_peer
 
 
-def test_overdue_are_the_silent_those_without_a_handler_and_those_that_do_not_take_their_answer() -> None:
+def test_overdue_are_the_silent_and_those_that_do_not_take_their_answer() -> None:
     slots = ConnectionSlots(most=9, per_peer=9)
     silent = sitting(slots, "a", Stage.SILENT, 0)
     slow = sitting(slots, "a", Stage.DECIDING, 0)
     slow.blocked = 1.0
     for stage in (Stage.IDLE, Stage.READING, Stage.DECIDING):
-        sitting(slots, "a", stage, 0).is_handled = True
-    unknown = sitting(slots, "a", Stage.DECIDING, 0)
+        sitting(slots, "a", stage, 0)
     sitting(slots, "a", Stage.SILENT, 4)
-    assert slots.overdue(6.0, 4.0) == [silent, slow, unknown]
+    assert slots.overdue(6.0, 4.0) == [silent, slow]
 
 
 def test_answers_that_are_not_taken_are_bounded_in_all() -> None:
     slots = ConnectionSlots(most=9, per_peer=9)
     for number in range(4):
         slot = sitting(slots, "a", Stage.DECIDING, number)
-        slot.blocked, slot.waiting_bytes = float(number), lambda: 100
+        slot.blocked, slot.waiting = float(number), 100
     assert [slot.blocked for slot in slots.beyond(250)] == [0.0, 1.0]
     assert slots.beyond(400) == []
 
@@ -226,7 +249,7 @@ def test_a_handshake_in_a_crowd_of_idle_or_half_sent_connections_is_not_ended_by
     for stage in (Stage.IDLE, Stage.READING):
         slots = ConnectionSlots(most=3, per_peer=3)
         old = [sitting(slots, "a", stage, since) for since in (0.0, 1.0, 2.0)]
-        newcomers = [slots.acquire("a", 9.0 + number / 10) for number in range(3)]
+        newcomers = [entering(slots, "a", 9.0 + number / 10) for number in range(3)]
         assert [leaving for _, leaving in newcomers] == old
 
 
@@ -234,4 +257,4 @@ def test_among_those_that_have_just_begun_the_oldest_goes() -> None:
     slots = ConnectionSlots(most=2, per_peer=2)
     first = sitting(slots, "a", Stage.IDLE, 5.0)
     sitting(slots, "a", Stage.SILENT, 5.1)
-    assert slots.acquire("a", 5.2)[1] is first
+    assert entering(slots, "a", 5.2)[1] is first

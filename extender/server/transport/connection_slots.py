@@ -10,8 +10,8 @@ This is a table of values. `connections` accepts connections, reports their stag
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv6Address, ip_address
 from typing import Final
@@ -25,7 +25,7 @@ _NETWORK: Final = 64  # bits of an IPv6 address that identify the network; a hos
 class Stage(IntEnum):
     """What a connection is doing, in the order in which connections are closed."""
 
-    SILENT = 0  # in the handshake, or the head of a request is not complete
+    SILENT = 0  # in the handshake, or no request has begun although bytes may have come
     IDLE = 1  # between two requests
     READING = 2  # the body is not complete
     DECIDING = 3  # the request is complete, and not answered yet
@@ -44,111 +44,112 @@ def peer_of(address: str) -> str:
     return _LOOPBACK if ip.is_loopback else str(ip)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class ConnectionSlot:
-    """One connection. Times are by the event loop's clock.
+    """What the limits know of one connection. Times are of `monotonic`.
 
-    - `blocked`: since when its client has not read its answer.
-    - `is_readable`: whether its socket has unread bytes, or the end of the connection. One system call: 0.5 µs.
-    - `has_unread`: whether its socket has unread bytes. One system call.
-    - `is_apart`: it has a complete request, and counts towards no limit.
-    - `is_handled`: its handler has begun.
+    `since`: when it entered its stage. `blocked`: since when its client has not read its answer. `is_counted`: towards the limits.
     """
 
     peer: str
     since: float
     stage: Stage = Stage.SILENT
     blocked: float | None = None
-    is_apart: bool = False
-    is_handled: bool = False
-    is_readable: Callable[[], object] = field(default=lambda: False)
-    has_unread: Callable[[], bool] = field(default=lambda: False)
-    close: Callable[[], None] = field(default=lambda: None)
-    waiting_bytes: Callable[[], int] = field(default=lambda: 0)
+    is_counted: bool = False
+
+    def has_unread(self) -> bool:
+        """Whether its socket has unread bytes. One system call."""
+        return False
+
+    def waiting_bytes(self) -> int:
+        """The bytes of its answer that the client has not read."""
+        return 0
 
 
 class ConnectionSlots:
-    """All connections. At most `most` have no complete request, at most `per_peer` of these belong to one peer.
-
-    A connection with a complete request is set apart only when its place is needed, so most requests cost nothing here. Finding a
-    connection to close is O(connections without a complete request).
-    """
+    """All open connections. At most `most` have no complete request, at most `per_peer` of these belong to one peer."""
 
     def __init__(self, most: int, per_peer: int) -> None:
         self._most = most
         self._per_peer = per_peer
+        self._open: dict[ConnectionSlot, None] = {}
         self._counted: dict[ConnectionSlot, None] = {}
-        self._apart: dict[ConnectionSlot, None] = {}
         self._of_peer: Counter[str] = Counter()  # counted connections
 
     def __len__(self) -> int:
-        return len(self._counted) + len(self._apart)
+        return len(self._open)
 
     def __iter__(self) -> Iterator[ConnectionSlot]:
-        return iter([*self._counted, *self._apart])
+        return iter(list(self._open))
 
-    def acquire(self, peer: str, now: float) -> tuple[ConnectionSlot, ConnectionSlot | None]:
-        """A slot for a new connection, and the connection to close for it."""
-        closed = None if self.has_room(peer) else self.first_to_close(peer, now)
+    def acquire(self, slot: ConnectionSlot, now: float) -> ConnectionSlot | None:
+        """Counts a new connection. Returns the connection to close for it, which does not count any more."""
+        closed = None if self.has_room(slot.peer) else self.first_to_close(slot.peer, now)
         if closed is not None:
-            self.release(closed)
-        slot = ConnectionSlot(peer, now)
-        self._count(slot)
-        return slot, closed
+            self.set_apart(closed)
+        self._open[slot] = None
+        self.rejoin(slot)
+        return closed
 
     def has_room(self, peer: str) -> bool:
         """Whether the peer may have one more connection without a complete request."""
         # Connections with a complete request are set apart only now, all at once: each request would otherwise pay for two changes.
         if self._is_full(peer):
             for slot in [slot for slot in self._counted if slot.stage is Stage.DECIDING]:
-                self._discount(slot)
-                self._apart[slot] = None
-                slot.is_apart = True
+                self.set_apart(slot)
         return not self._is_full(peer)
 
     def first_to_close(self, peer: str, now: float, *, since: float | None = None) -> ConnectionSlot | None:
-        """The connection to close for a new one of the peer, where `has_room` is False.
+        """The connection to close for a new one of the peer, where `has_room` is False. O(connections without a complete request).
 
         ``since``: leave out connections that entered their stage at that time or later, and connections that have just begun.
         """
         # A peer at its own limit loses one of its own connections. Else the peer with the most connections loses one; only if that
         # peer has none to close, any other.
         is_full = self._of_peer[peer] >= self._per_peer
-        crowd = peer if is_full else self._largest()
-        closed = _first_to_close((slot for slot in self._counted if slot.peer == crowd), now, since)
+        crowd = peer if is_full else self._of_peer.most_common(1)[0][0]
+        waiting = [slot for slot in self._counted if slot.stage is not Stage.DECIDING]
+        closed = _first_to_close((slot for slot in waiting if slot.peer == crowd), now, since)
         if closed is None and not is_full:
-            closed = _first_to_close(self._counted, now, since)
+            closed = _first_to_close(waiting, now, since)
         return closed
 
+    def set_apart(self, slot: ConnectionSlot) -> None:
+        """Counts a connection no longer: it has a complete request, or is about to be closed. Idempotent."""
+        if slot.is_counted:
+            slot.is_counted = False
+            del self._counted[slot]
+            self._of_peer[slot.peer] -= 1
+            if not self._of_peer[slot.peer]:
+                del self._of_peer[slot.peer]
+
     def rejoin(self, slot: ConnectionSlot) -> None:
-        """Counts a connection again that was set apart: its request is answered. A released connection stays released."""
-        slot.is_apart = False
-        if slot in self._apart:
-            del self._apart[slot]
-            self._count(slot)
+        """Counts a connection again: its request is answered. A released connection stays released. Idempotent."""
+        if slot in self._open and not slot.is_counted:
+            slot.is_counted = True
+            self._counted[slot] = None
+            self._of_peer[slot.peer] += 1
 
     def release(self, slot: ConnectionSlot) -> None:
-        """Frees the slot of a connection that is closed or about to be. Idempotent."""
-        if slot in self._apart:
-            del self._apart[slot]
-        elif slot in self._counted:
-            self._discount(slot)
+        """Drops a connection that is closed. Idempotent."""
+        self.set_apart(slot)
+        self._open.pop(slot, None)
+
+    def _is_full(self, peer: str) -> bool:
+        return len(self._counted) >= self._most or self._of_peer[peer] >= self._per_peer
 
     def overdue(self, now: float, seconds: float) -> list[ConnectionSlot]:
-        """The connections that are too long without a request, without a handler, or with an answer that the client does not read."""
+        """The connections that are too long without a request, or with an answer that the client does not read."""
         return [
             slot
-            for slot in self
-            if (
-                (slot.stage is Stage.SILENT or (slot.stage is Stage.DECIDING and not slot.is_handled))
-                and now - slot.since > seconds
-            )
+            for slot in self._open
+            if (slot.stage is Stage.SILENT and now - slot.since > seconds)
             or (slot.blocked is not None and now - slot.blocked > seconds)
         ]
 
     def beyond(self, most_bytes: int) -> list[ConnectionSlot]:
         """The oldest connections with unread answers: so many that the other unread answers have at most `most_bytes` together."""
-        blocked = sorted((slot for slot in self if slot.blocked is not None), key=lambda slot: slot.blocked or 0)
+        blocked = sorted((slot for slot in self._open if slot.blocked is not None), key=lambda slot: slot.blocked or 0)
         held = sum(slot.waiting_bytes() for slot in blocked)
         excess = []
         for slot in blocked:
@@ -157,22 +158,6 @@ class ConnectionSlots:
             held -= slot.waiting_bytes()
             excess.append(slot)
         return excess
-
-    def _count(self, slot: ConnectionSlot) -> None:
-        self._counted[slot] = None
-        self._of_peer[slot.peer] += 1
-
-    def _discount(self, slot: ConnectionSlot) -> None:
-        del self._counted[slot]
-        self._of_peer[slot.peer] -= 1
-        if not self._of_peer[slot.peer]:
-            del self._of_peer[slot.peer]
-
-    def _is_full(self, peer: str) -> bool:
-        return len(self._counted) >= self._most or self._of_peer[peer] >= self._per_peer
-
-    def _largest(self) -> str:
-        return self._of_peer.most_common(1)[0][0]
 
 
 def _first_to_close(slots: Iterable[ConnectionSlot], now: float, since: float | None) -> ConnectionSlot | None:
@@ -184,22 +169,14 @@ def _first_to_close(slots: Iterable[ConnectionSlot], now: float, since: float | 
     3. Of the first few connections one without unread bytes is preferred. Unread bytes may be a request, which the next iteration of
        the event loop reads. Where all have unread bytes (handshakes that wait for their turn), the first one is closed.
     """
+
+    def rank(slot: ConnectionSlot) -> tuple[bool, int, float]:
+        begins = now - slot.since < _NEW_SECONDS
+        return begins, 0 if begins else slot.stage, slot.since
+
+    # Where `since` is given, a connection that has just begun is left out too.
     ordered = sorted(
-        (
-            slot
-            for slot in slots
-            if slot.stage is not Stage.DECIDING and (since is None or (slot.since < since and not _begins(slot, now)))
-        ),
-        key=lambda slot: _rank(slot, now),
+        (slot for slot in slots if since is None or (slot.since < since and now - slot.since >= _NEW_SECONDS)), key=rank
     )
     first = ordered[0] if ordered else None
     return next((slot for slot in ordered[:_COMPARED] if not slot.has_unread()), first)
-
-
-def _rank(slot: ConnectionSlot, now: float) -> tuple[bool, int, float]:
-    begins = _begins(slot, now)
-    return begins, 0 if begins else slot.stage, slot.since
-
-
-def _begins(slot: ConnectionSlot, now: float) -> bool:
-    return now - slot.since < _NEW_SECONDS

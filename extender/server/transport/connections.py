@@ -1,11 +1,11 @@
-"""Accepts connections within limits, passes their requests to the framework one by one, and closes connections without progress.
+"""Accepts connections within limits, and stands between their sockets and the framework, which alone parses HTTP.
 
-1. The framework's own server accepts every connection and parses everything that arrives. It waits without limit for a handshake,
-   for the head of a request, and for the client to read its answer. Here each of these ends after server.requestTimeout, and
-   `connection_slots` chooses the connection to close.
+1. The framework's own server accepts every connection. It waits without limit for a handshake, for the head of a request, and for the
+   client to read its answer. Here each of these ends after server.requestTimeout, and `connection_slots` chooses the connection to close.
 2. `middleware` limits the time of bodies and decisions, because there an error can still be answered.
-3. `ServerConnection` derives from the framework's connection and overrides public methods only. The framework sees a request after
-   the request before it is answered, and only the head of a request in chunks.
+3. `ServerConnection` passes on all bytes unchanged, but after a head it waits until the framework has called the handler, and after a
+   body until the request is answered. So the framework sees one request at a time, and no byte of a body in chunks. The only thing that
+   is looked for in the bytes is the empty line that ends a head; the length of the body is known from the framework's request.
 """
 
 import asyncio
@@ -13,19 +13,22 @@ import logging
 import select
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from email.utils import formatdate
+from functools import lru_cache, partial
+from time import monotonic
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
-from aiohttp import HttpVersion11, StreamReader, hdrs, web
-from aiohttp.helpers import rfc822_formatted_time
+from aiohttp import HttpVersion11, hdrs, web
 
 from extender.model.units import Address
 from extender.server.failures import Failure
 from extender.server.transport.connection_slots import ConnectionSlot, ConnectionSlots, Stage, peer_of
 from extender.server.transport.turns import Turns
+from extender.settings.connections import Server
 from extender.telemetry.logs import RepeatedWarnings
 
 _LOG = logging.getLogger(__name__)
@@ -38,26 +41,29 @@ _LEFT: Final[int] = getattr(select, "POLLRDHUP", 0)  # Linux only
 _REPLACED: Final = "a newer connection takes its place"
 _CLOSING_SECONDS: Final = 2.0  # for the other side to answer the end of a TLS session
 LINGERING_SECONDS: Final = 2.0  # so that a client that still sends can read the error
-_READ_AHEAD: Final = 2**16  # bytes that a connection holds of what no handler reads; twice that before it stops reading
 _LONGEST_PROBLEM: Final = 100
 _SHORT_ANSWER: Final = 2**14  # bytes; 500 node names
 # Bytes. Read, decoded, decided, encoded and encrypted in one step, 7 MiB took 40 to 66 ms of processor. A longer answer is written in a
 # step of its own. Not in pieces: with pieces the allocator kept twice the memory (158 MiB after six rounds of 60 answers, 78 without).
 _LONG_ANSWER: Final = 2**18
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nDate: %s\r\n\r\n%s"
-_HEAD_END: Final = b"\r\n\r\n"
-_LENGTH: Final = b"\r\ncontent-length:"
-_CODING: Final = b"\r\ntransfer-encoding:"
-_MOST_DIGITS: Final = 18
+_NO_HTTP: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
+)
+_EMPTY_LINE: Final = b"\r\n\r\n"
 _LONGEST_HEAD: Final = 2**16  # bytes; the framework takes 128 lines of 8 KiB
+_WITH_BODY: Final = 2**17  # bytes of a head and a body that are passed on together; parsed in 3 ms if they are not HTTP
 _MOST_HELD: Final = 2**16  # bytes that arrive after a request, before it is answered
+_READ_AHEAD: Final = 2**16  # bytes of a body that the framework holds; twice that before it stops reading
+_WAITING_ANSWERS: Final = 4  # of the largest size may be unread
+_POLL_SECONDS: Final = 0.01
+_BEGINNING: Final = 3  # iterations in which the framework calls the handler of a complete request
 
 
 class JSONAnswer:
     """JSON with status 200. Head and body are written by one call if the connection stays open and no bytes wait before them."""
 
     __slots__ = ("body",)
-    keep_alive = True  # read by the framework
 
     def __init__(self, body: bytes) -> None:
         self.body = body
@@ -68,250 +74,253 @@ class JSONAnswer:
 
     def encoded(self) -> bytes:
         """Head and body."""
-        return _HEAD % (len(self.body), rfc822_formatted_time().encode(), self.body)
+        return _HEAD % (len(self.body), _date(int(monotonic())), self.body)
 
 
 DirectHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse | JSONAnswer]]
 """Answers every request, errors included. It raises nothing but a cancellation."""
 
 
-class ServerConnection(web.RequestHandler):
-    """A connection of the framework that reports its stage to its slot.
+@lru_cache(maxsize=1)
+def _date(_second: int) -> bytes:
+    """The time of day, made once in each second."""
+    return formatdate(usegmt=True).encode()
 
-    1. The stage follows from the bytes that arrive, not from the start of a handler. Between the two the connection could be closed
-       for a new one, and then the handler would act for a client that has seen a failure.
-    2. The framework parses the same bytes by itself. Where it sees another request in them than this class, the connection is closed
-       in time: a slot whose request has no handler becomes overdue.
+
+class _Written(web.StreamResponse):
+    """What the framework gets in place of an answer that is written already."""
+
+    keep_alive = True
+
+    async def prepare(self, _request: web.BaseRequest) -> None:
+        """The head is written."""
+
+    async def write_eof(self, _data: bytes = b"") -> None:
+        """The body is written."""
+
+
+class FrameworkTransport:
+    """The transport that the framework's protocol sees: the transport of the socket, but errors are answered in one form."""
+
+    def __init__(self, connection: "ServerConnection", transport: asyncio.Transport) -> None:
+        self.connection = connection
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything but writing. Looked up once, because a request calls five methods."""
+        method = getattr(self._transport, name)
+        setattr(self, name, method)
+        return method
+
+    def write(self, data: bytes) -> None:
+        """Writes a part of an answer. While no request is handled it is the framework's answer to bytes that are not HTTP."""
+        if self.connection.request is not None:
+            self._transport.write(data)
+        elif self.connection.takes_more:
+            self.connection.takes_more = False
+            text = data.partition(_EMPTY_LINE)[2].decode(errors="replace")  # later lines repeat the bytes of the client
+            problem = text.partition("\n")[0][:_LONGEST_PROBLEM].rstrip(": ")
+            body = cast(bytes, Failure(400, "no_http", problem or "no HTTP").answer().body)
+            self._transport.write(_NO_HTTP % (len(body), body))
+
+    def writelines(self, parts: Iterable[bytes]) -> None:
+        """Writes parts of an answer."""
+        if self.connection.request is not None:
+            self._transport.writelines(parts)
+        else:
+            self.write(b"".join(parts))
+
+
+class ServerConnection(ConnectionSlot, asyncio.Protocol):
+    """The protocol of one socket.
+
+    The framework calls the handler within `_BEGINNING` iterations after the end of a head. So a connection is closed for another one only
+    after these iterations (`Connections.replace`).
     """
 
-    __slots__ = (
-        "_asked",
-        "_begun",
-        "_connections",
-        "_held",
-        "_is_answered",
-        "_is_last",
-        "_is_paused",
-        "_left",
-        "_time",
-        "_unread",
-        "slot",
-    )
+    transport: asyncio.Transport
 
-    def __init__(self, server: web.Server, connections: "Connections", slot: ConnectionSlot, **options: Any) -> None:
-        loop = asyncio.get_running_loop()
-        super().__init__(server, loop=loop, **options)
-        self.slot = slot
+    def __init__(self, connections: "Connections", peer: str, poll: "select.poll | None" = None) -> None:
+        super().__init__(peer, monotonic())
+        self.handshake: asyncio.Task[None] | None = None
+        self.request: web.BaseRequest | None = None
+        self.requests = 0  # that have begun
+        self.takes_more = True  # bytes of this request, and further requests
         self._connections = connections
-        self._time = loop.time
-        self._asked = 0.0  # when the request that is answered now had come whole
-        self._begun = b""  # the first part of a head
-        self._left = 0  # bytes of the body that are to come
-        self._held = bytearray()  # bytes after the request that is answered now
-        self._is_answered = False
-        self._is_last = False  # nothing is read after this request
-        self._is_paused = False
-        self._unread: StreamReader | None = None
-
-    def enter(self, stage: Stage) -> None:
-        """The connection enters another stage. Called several times for each request."""
-        slot = self.slot
-        slot.stage, slot.since = stage, self._time()
-        if slot.is_apart and stage is not Stage.DECIDING:
-            self._connections.slots.rejoin(slot)
+        self._poll = poll
+        self._head = 0  # bytes of a head that is not complete
+        self._tail = b""  # the last bytes of a head that is not complete
+        self._waits = False  # the head is complete, and the handler is not called yet
+        self._body = 0  # bytes of the body that were passed on; once the handler is called, the bytes that are to come
+        self._held = b""  # bytes that are not passed on yet
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The head of a request is expected from now on."""
-        super().connection_made(transport)
-        stream = cast(asyncio.WriteTransport, transport)
-        self.slot.close, self.slot.waiting_bytes = stream.abort, stream.get_write_buffer_size
-        self.enter(Stage.SILENT)
+        self.handshake = None
+        self.transport = cast(asyncio.Transport, transport)
+        self.stage, self.since = Stage.SILENT, monotonic()
+        self._http = self._connections.server()
+        self._http.connection_made(cast(asyncio.Transport, FrameworkTransport(self, self.transport)))
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Frees its slot."""
-        self._connections.slots.release(self.slot)
-        self.slot.is_readable = _never  # its descriptor may soon belong to another socket
-        super().connection_lost(exc)
-        if self._unread is not None:
-            self._unread.feed_eof()  # else the task would wait for the rest of the body, which cannot arrive
-
-    def data_received(self, data: bytes) -> None:
-        """Passes on the bytes of one request. The first byte after an answer begins the head of the next request.
-
-        The framework would parse everything at once: hundreds of requests that arrived together, or a body in chunks. One read of a
-        socket returns up to 256 KiB, and each chunk costs 3 µs.
-        """
-        if self._is_last:
-            return
-        stage = self.slot.stage
-        if not data:
-            super().data_received(data)  # the framework lets its parser go on with what it held back
-        elif stage is Stage.DECIDING:
-            self._hold(data)
-        elif stage is Stage.READING:
-            self._pass_body(data, 0)
-        else:
-            if stage is Stage.IDLE:
-                self.enter(Stage.SILENT)
-            self._pass_head(data)
-
-    def _pass_head(self, data: bytes) -> None:
-        if not self._begun:
-            data = data.lstrip(b"\r\n")  # empty lines, which the framework ignores before a request
-        before = len(self._begun)
-        self._begun += data
-        # The end of a head may be split over two reads, so the search begins a few bytes before the new ones.
-        end = self._begun.find(_HEAD_END, max(0, before + 1 - len(_HEAD_END)))
-        # 1. Too long. The framework limits single lines only, so a client could send any number of them.
-        if end < 0 and len(self._begun) > _LONGEST_HEAD:
-            self._is_last = True
-            self._connections.warnings.warn("head", problem="a head of more than 64 KiB", peer=self.slot.peer)
-            self.slot.close()
-        elif end < 0:  # 2. Incomplete: the framework keeps it.
-            super().data_received(data)
-        else:
-            end += len(_HEAD_END)
-            head, self._begun, self._is_answered = self._begun[:end].lower(), b"", False
-            # 3. Chunks are never parsed, so the end of the body is unknown: the head gets its answer, and the connection is closed.
-            if _CODING in head:
-                self._is_last = True
-                self.enter(Stage.READING)
-                super().data_received(data[: end - before])
-            else:  # 4. With a length, 0 without one: now it is known where the next request begins.
-                self._left = _length(head)
-                self._pass_body(data, end - before)
-
-    def _pass_body(self, data: bytes, begin: int) -> None:
-        end = begin + self._left
-        if len(data) < end:
-            self._left = end - len(data)
-            if self.slot.stage is not Stage.READING:  # a body that trickles does not begin anew with each piece
-                self.enter(Stage.READING)
-            super().data_received(data)
-            return
-        self._left, self._asked = 0, self._time()
-        # The stage is set before the framework sees the last byte, because that may start the handler. An error may have been answered
-        # before the body was complete: then there is nothing to decide.
-        self.enter(Stage.IDLE if self._is_answered else Stage.DECIDING)
-        super().data_received(data[:end])
-        if end < len(data):
-            self.data_received(data[end:])  # held, unless it is answered
-
-    def _hold(self, data: bytes) -> None:
-        """Keeps bytes that arrive after a request until it is answered. If there are too many, reading pauses and the client waits."""
-        self._held += data
-        if len(self._held) > _MOST_HELD and self.transport is not None:
-            self.transport.pause_reading()
-
-    def _pass_held(self) -> None:
-        """The request is answered: passes on the bytes that arrived after it, as the next request."""
-        data, self._held = bytes(self._held), bytearray()
-        if self.transport is not None and not self.transport.is_closing():
-            if len(data) > _MOST_HELD:
-                self.transport.resume_reading()
-            self.enter(Stage.IDLE)
-            self.data_received(data)
-
-    def pause_reading(self) -> None:
-        """The body arrives faster than it is read."""
-        self._is_paused = True
-        super().pause_reading()
-
-    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 (the framework's signature)
-        """Called for each piece of a body that is read. Does nothing unless reading is paused."""
-        if self._is_paused:
-            self._is_paused = False
-            super().resume_reading(resume_parser)
+        self._connections.slots.release(self)
+        self._poll = None  # the descriptor may soon belong to another socket
+        self.takes_more = False
+        self._http.connection_lost(exc)
 
     def pause_writing(self) -> None:
         """The client does not read its answer as fast as it is written."""
-        super().pause_writing()
-        self.slot.blocked = self._time()
+        self._http.pause_writing()
+        self.blocked = monotonic()
         self._connections.bound_answers()
 
     def resume_writing(self) -> None:
         """The client has read most of its answer."""
-        super().resume_writing()
-        self.slot.blocked = None
+        self._http.resume_writing()
+        self.blocked = None
 
-    async def finish_response(
-        self, request: web.BaseRequest, resp: web.StreamResponse | JSONAnswer, start_time: float | None
-    ) -> tuple[web.StreamResponse, bool]:
-        """Writes the answer. After it the connection is idle, or is closed: for a request in chunks, or for lack of room."""
-        try:
-            # The place in the limits is taken before the answer is written: after it the client may send its next request at once.
-            may_stay = not self._is_last and self._has_room()
-            if isinstance(resp, JSONAnswer):
-                if may_stay and self._write_at_once(request, resp):
-                    return cast(web.StreamResponse, resp), False
-                if len(resp.body) > _LONG_ANSWER:
-                    await asyncio.sleep(0)
-                resp = resp.response()
-            if not may_stay:
-                resp.force_close()  # what follows is not parsed, or has no place
-            return await super().finish_response(request, resp, start_time)
-        finally:
-            self._is_answered, self.slot.is_handled = True, False
-            if not request.content.is_eof():
-                self._unread = request.content
-            if self._held:  # in the next iteration: hundreds that came together must not hold up other connections
-                asyncio.get_running_loop().call_soon(self._pass_held)
-            else:
-                self.enter(Stage.READING if self._left else Stage.IDLE)  # the rest of a body that no handler has read
+    def data_received(self, data: bytes) -> None:
+        """Passes on bytes, or keeps them until the request before them is answered. If there are too many, the client waits."""
+        if not self.takes_more:
+            return
+        if self._held or self._waits or self.stage is Stage.DECIDING:
+            self._held += data
+            if len(self._held) > _MOST_HELD:
+                self.transport.pause_reading()
+        elif self.request is None:
+            self._pass_head(data)
+        else:
+            self._pass_body(data)
 
-    def _has_room(self) -> bool:
-        """Whether the connection may stay open after this answer. It counts towards the limits again then, so it needs a place."""
-        connections, peer = self._connections, self.slot.peer
-        return not self.slot.is_apart or connections.slots.has_room(peer) or connections.make_room(peer, self._asked)
+    def _pass_head(self, data: bytes) -> None:
+        """Passes on bytes up to an empty line, which ends the head. What follows waits until the handler is called."""
+        if self.stage is Stage.IDLE:
+            self.stage, self.since = Stage.SILENT, monotonic()
+        end = self._empty_line(data)
+        self._head += len(data if self._head else data.lstrip(b"\r\n"))
+        if self._head > _LONGEST_HEAD and not end:  # the framework limits single lines only
+            self._connections.close(self, "a head of more than 64 KiB")
+            return
+        self._tail = data[-3:] if self._head and not end else b""
+        if end:
+            self._waits = True
+            # A short body without line ends is passed on with its head: it holds no chunks and no further request.
+            if len(data) > _WITH_BODY or data.find(b"\r", end) >= 0:
+                data, self._held = data[:end], data[end:]
+            self._head, self._body = 0, len(data) - end
+        self._http.data_received(data)
 
-    def _write_at_once(self, request: web.BaseRequest, answer: JSONAnswer) -> bool:
-        """Writes a short answer. False where the framework must write it: to close the connection, or to wait for a slow client."""
-        transport = self.transport
-        if (
-            transport is None
-            or transport.is_closing()
-            or self.slot.blocked is not None
-            or len(answer.body) > _SHORT_ANSWER
-            or request.version != HttpVersion11
-            or not request.keep_alive
-            or hdrs.UPGRADE in request.headers
-        ):
-            return False
-        transport.write(answer.encoded())
-        return True
+    def _empty_line(self, data: bytes) -> int:
+        """Where the first empty line ends; 0 without one. Empty lines before a request do not count, and one may be split over two reads."""
+        if self._tail and (split := (self._tail + data[:4]).find(_EMPTY_LINE)) >= 0:
+            return split + len(_EMPTY_LINE) - len(self._tail)
+        begin = 0 if self._head else len(data) - len(data.lstrip(b"\r\n"))
+        end = data.find(_EMPTY_LINE, begin)
+        return end + len(_EMPTY_LINE) if end >= 0 else 0
 
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answers input that is not HTTP with a JSON error that does not repeat the client's bytes. Logged like other rejections."""
-        if request.writer.output_size > 0:
-            raise ConnectionError("an answer has begun already")
-        problem = (message or "").partition("\n")[0][:_LONGEST_PROBLEM].rstrip(": ") or type(exc).__name__
-        self._connections.warnings.warn(("no HTTP", type(exc).__name__), problem=problem, status=status)
-        response = Failure(status, "no_http", problem).answer()
-        response.force_close()
-        return response
+    def _pass_body(self, data: bytes) -> None:
+        if self._body < len(data):
+            data, self._held = data[: self._body], data[self._body :]
+        self._body -= len(data)
+        if not self._body:  # before the framework sees the last byte: from now on the connection must not be closed
+            self.stage, self.since = Stage.DECIDING, monotonic()
+        self._http.data_received(data)
 
-    def log_exception(self, *args: Any, **kw: Any) -> None:
-        """Logs the framework's errors, which any client can cause: each kind once, then counted."""
-        error = kw.get("exc_info")
-        self._connections.warnings.warn(("framework", args[0]), problem=str(args[0]), error=type(error).__name__)
+    def _release(self) -> None:
+        """Passes on the bytes that wait."""
+        data, self._held = self._held, b""
+        self.data_received(data)
+        if not self._held:
+            self.transport.resume_reading()
+
+    def begin(self, request: web.BaseRequest) -> None:
+        """The handler of a request is called."""
+        is_complete = request.content.is_eof()
+        self.request, self.requests, self._waits = request, self.requests + 1, False
+        self.stage, self.since = Stage.DECIDING if is_complete else Stage.READING, monotonic()
+        if hdrs.TRANSFER_ENCODING in request.headers:  # each chunk costs as much as hundreds of bytes: none is read
+            self.takes_more, self._held = False, b""
+            self.transport.resume_reading()
+        elif not is_complete:
+            self._body = (request.content_length or 0) - self._body  # the bytes that are to come
+            self._release()
+
+    async def answer(self, request: web.BaseRequest, answer: web.StreamResponse | JSONAnswer) -> web.StreamResponse:
+        """Writes the answer, and has the connection closed for lack of room, or after a request in chunks."""
+        # The place in the limits is taken before the answer is written: after it the client may send its next request at once.
+        may_stay = self.takes_more and (self.is_counted or self._connections.has_room(self))
+        if isinstance(answer, JSONAnswer):
+            # Not where the framework must write it: to close the connection, or to wait for a slow client.
+            if (
+                may_stay
+                and self.blocked is None
+                and len(answer.body) <= _SHORT_ANSWER
+                and request.version == HttpVersion11
+                and request.keep_alive
+                and not self.transport.is_closing()
+            ):
+                self.transport.write(answer.encoded())
+                return _WRITTEN if request.content.is_eof() else await self._discard(request, _WRITTEN)
+            if len(answer.body) > _LONG_ANSWER:
+                await asyncio.sleep(0)
+            answer = answer.response()
+        if not may_stay:
+            answer.force_close()
+        with suppress(ConnectionError):  # the client has left; the framework finds out by itself
+            await answer.prepare(request)
+            await answer.write_eof()
+        return answer if request.content.is_eof() else await self._discard(request, answer)
+
+    def end(self) -> None:
+        """The request is answered. The bytes that came after it are passed on in the next iteration."""
+        self.request = None
+        self.stage, self.since = Stage.IDLE, monotonic()
+        if not self.is_counted:
+            self._connections.slots.rejoin(self)
+        if self._held:
+            asyncio.get_running_loop().call_soon(self._release)
+
+    async def _discard(self, request: web.BaseRequest, answer: web.StreamResponse) -> web.StreamResponse:
+        """Reads the rest of a body that no handler has read, so that a client that still sends can read the answer."""
+        with suppress(TimeoutError, ConnectionError, web.RequestPayloadError):  # the framework closes it then
+            async with asyncio.timeout(LINGERING_SECONDS):
+                while not request.content.is_eof():
+                    await request.content.readany()
+        return answer
+
+    def is_readable(self) -> bool:
+        """Whether the socket has unread bytes, or the end of the connection. One system call: 0.5 µs."""
+        return self._poll is not None and bool(self._poll.poll(0))
+
+    def has_unread(self) -> bool:
+        """Whether the socket has unread bytes, and its client has not left."""
+        return self._poll is not None and any(
+            events & select.POLLIN and not events & _LEFT for _, events in self._poll.poll(0)
+        )
+
+    def waiting_bytes(self) -> int:
+        """The bytes of its answer that the client has not read."""
+        return self.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Closes the connection at once, also in its handshake."""
+        if self.handshake is None:
+            self.transport.abort()
+        else:
+            self.handshake.cancel()
 
 
-def _length(head: bytes) -> int:
-    """The Content-Length of a head in lower case. 0 where it is no number: the framework rejects the request then."""
-    begin = head.find(_LENGTH) + len(_LENGTH)
-    digits = head[begin : head.index(b"\r", begin)].strip() if begin >= len(_LENGTH) else b""
-    return int(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else 0
+_WRITTEN: Final = _Written()
 
 
-def _never() -> bool:
-    """A closed socket has no unread bytes."""
-    return False
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Limits beside the settings: seconds for a handshake, for a head and for reading an answer; bytes of the largest answer."""
+
+    settings: Server
+    seconds: float
+    most_bytes: int
 
 
 def answering(
@@ -320,58 +329,99 @@ def answering(
     """A handler for all requests. A POST to a path of ``direct`` bypasses the framework's routes; ``routed`` answers all others."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        if isinstance(request.protocol, ServerConnection):
-            request.protocol.slot.is_handled = True
+        connection = connection_of(request)
+        if connection is None:  # the client has left: nothing is carried out for it
+            return web.Response(status=408)
         handler = direct.get(request.raw_path) if request.method == hdrs.METH_POST else None
-        if handler is None or hdrs.EXPECT in request.headers:  # an expectation is answered by the framework first
-            return await routed(request)
-        return cast(web.StreamResponse, await handler(cast(web.Request, request)))
+        connection.begin(request)
+        try:
+            answer: web.StreamResponse | JSONAnswer
+            if handler is None or hdrs.EXPECT in request.headers:  # an expectation is answered by the framework first
+                answer = await routed(request)
+            else:
+                answer = await handler(cast(web.Request, request))
+            return await connection.answer(request, answer)
+        except web.HTTPException as error:
+            return await connection.answer(request, error)
+        finally:
+            connection.end()
 
     return handle
 
 
-def enter_stage(request: web.Request, stage: Stage) -> None:
-    """Reports the stage of a request; does nothing under the framework's own server."""
-    if isinstance(request.protocol, ServerConnection):
-        request.protocol.enter(stage)
+def connection_of(request: web.BaseRequest) -> ServerConnection | None:
+    """The connection of a request. None where its client has left, and under the framework's own server."""
+    transport: object = request.transport
+    return transport.connection if isinstance(transport, FrameworkTransport) else None
 
 
-def is_readable(request: web.BaseRequest) -> bool:
-    """Whether the client's socket has unread bytes. False under the framework's own server, where it is unknown."""
-    return isinstance(request.protocol, ServerConnection) and bool(request.protocol.slot.is_readable())
+@asynccontextmanager
+async def listening_within(
+    app: web.Application,
+    address: Address,
+    tls: ssl.SSLContext | None,
+    limits: ConnectionLimits,
+    in_flight: Callable[[], int],
+    direct: Mapping[str, DirectHandler] = MappingProxyType({}),
+) -> AsyncIterator[str]:
+    """Serves on an address until the block is left; yields the base URL, with the real port where 0 was asked for.
 
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """The limits of connections.
-
-    - `most`: all connections without a complete request; `per_peer`: such connections of one peer.
-    - `seconds`: for a handshake, for a head, and for reading an answer.
-    - `waiting_bytes`: unread answers together. `idle_seconds`: between two requests of a connection.
+    Raises OSError when the address is not available. On leaving, the requests that ``in_flight`` counts are finished first. ``direct``: by
+    path the handler of POST requests that bypass the framework's routes, because routing takes a tenth of the time of a request.
     """
+    async with framework_server(app, limits, direct) as server:
+        async with Connections(server, limits).accepting(address, tls) as (host, port):
+            scheme = "https" if tls else "http"
+            yield f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        # No new connections from here on. The framework waits for handlers too, but meanwhile it drops the rest of their bodies.
+        while in_flight():  # noqa: ASYNC110 - one poll per shutdown is cheaper than a signal per request
+            await asyncio.sleep(_POLL_SECONDS)
 
-    most: int
-    per_peer: int
-    seconds: float
-    waiting_bytes: int
-    idle_seconds: float
+
+@asynccontextmanager
+async def framework_server(
+    app: web.Application, limits: ConnectionLimits, direct: Mapping[str, DirectHandler]
+) -> AsyncIterator[web.Server]:
+    """The framework's factory of protocols for an application, until the block is left."""
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        logger=_FrameworkLog(_LOG),
+        keepalive_timeout=limits.settings.idle_timeout,
+        lingering_time=0,  # `ServerConnection` reads the rest of bodies
+        read_bufsize=_READ_AHEAD,
+        auto_decompress=False,  # 500 KB may inflate to 500 MB, on any path and before a handler runs
+    )
+    await runner.setup()
+    assert runner.server is not None  # noqa: S101 (for the type checker: setup makes it)
+    runner.server.request_handler = answering(runner.server.request_handler, direct)
+    try:
+        yield runner.server
+    finally:
+        await runner.cleanup()
+
+
+class _FrameworkLog(logging.LoggerAdapter[logging.Logger]):
+    """Logs the framework's errors, which any client can cause: each kind once, then counted."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(logger)
+        self._warnings = RepeatedWarnings(logger, "connection closed")
+
+    def log(self, _level: int, msg: object, *_args: object, exc_info: Any = None, **_: Any) -> None:  # type: ignore[override]
+        """One error."""
+        problem = str(exc_info or msg).partition("\n")[0][:_LONGEST_PROBLEM].rstrip(": ")
+        self._warnings.warn((msg, type(exc_info)), problem=problem, error=type(exc_info).__name__)
 
 
 class Connections:
-    """Accepts on an address and keeps the connections within the limits."""
+    """Accepts on an address and keeps the connections within the limits. ``server`` makes the framework's protocols."""
 
     def __init__(self, server: web.Server, limits: ConnectionLimits) -> None:
-        self.slots = ConnectionSlots(limits.most, limits.per_peer)
-        self.warnings = RepeatedWarnings(_LOG, "connection closed")
-        self._server = server
+        self.slots = ConnectionSlots(limits.settings.max_connections, limits.settings.max_connections_per_peer)
+        self.server = server
+        self._warnings = RepeatedWarnings(_LOG, "connection closed")
         self._limits = limits
-        self._options: dict[str, Any] = {
-            "access_log": None,
-            "keepalive_timeout": limits.idle_seconds,
-            "lingering_time": LINGERING_SECONDS,
-            "read_bufsize": _READ_AHEAD,
-            "auto_decompress": False,  # 500 KB may inflate to 500 MB, on any path and before a handler runs
-        }
         self._handshakes: set[asyncio.Task[None]] = set()
         self._turns = Turns(_HANDSHAKES)
 
@@ -396,20 +446,44 @@ class Connections:
 
     def bound_answers(self) -> None:
         """Closes connections with unread answers beyond the limit."""
-        for slot in self.slots.beyond(self._limits.waiting_bytes):
-            self._close(slot, "unread answers hold too much memory")
+        for slot in self.slots.beyond(_WAITING_ANSWERS * self._limits.most_bytes):
+            self.close(slot, "unread answers hold too much memory")
 
-    def make_room(self, peer: str, asked: float) -> bool:
-        """Makes room for a connection that is about to be answered and counts again then. Returns whether there is room.
+    def has_room(self, connection: ServerConnection) -> bool:
+        """Whether a connection may stay open that is about to be answered. It counts towards the limits again then, so it needs a place.
 
-        ``asked``: when the answered request came. Only a connection that has been idle since before that is closed: a scheduler that
-        was answered later may have begun its next call already. So after thousands of bindings at once some connections are kept, and
-        the others end with their answer.
+        Only a connection that has been idle since before this request came is closed for it: a scheduler that was answered later may
+        have begun its next call already. So after thousands of bindings at once some connections are kept, and the others end with
+        their answer.
         """
-        other = self.slots.first_to_close(peer, asyncio.get_running_loop().time(), since=asked)
+        peer = connection.peer
+        if self.slots.has_room(peer):
+            return True
+        other = self.slots.first_to_close(peer, monotonic(), since=connection.since)
         if other is not None:
-            self._close(other, _REPLACED)
+            self.replace(other)
         return other is not None
+
+    def replace(self, slot: ConnectionSlot) -> None:
+        """Frees the place of a connection, and closes it unless the framework begins a request of it."""
+        connection = cast(ServerConnection, slot)
+        self.slots.set_apart(connection)
+        if connection.handshake is not None:
+            self.close(connection, _REPLACED)
+        else:
+            connection.transport.pause_reading()
+            self._close_unless_begun(connection, connection.requests, _BEGINNING)
+
+    def _close_unless_begun(self, connection: ServerConnection, requests: int, iterations: int) -> None:
+        is_complete = connection.stage is Stage.DECIDING
+        if is_complete or connection.requests > requests:
+            connection.transport.resume_reading()
+            if not is_complete:
+                self.slots.rejoin(connection)
+        elif iterations:
+            asyncio.get_running_loop().call_soon(self._close_unless_begun, connection, requests, iterations - 1)
+        else:
+            self.close(connection, _REPLACED)
 
     def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Accepts a number of waiting connections, then lets other tasks run."""
@@ -420,7 +494,7 @@ class Connections:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # no file descriptor is left
-                self.warnings.warn("accept", problem=f"cannot accept: {error.strerror}")
+                self._warnings.warn("accept", problem=f"cannot accept: {error.strerror}")
                 loop.remove_reader(listener)
                 loop.call_later(_EXHAUSTED_SECONDS, self._resume, listener, tls)
                 return
@@ -433,18 +507,17 @@ class Connections:
 
     def _admit(self, client: socket.socket, address: str, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        slot, closed = self.slots.acquire(peer_of(address), loop.time())
-        if closed is not None:
-            self._close(closed, _REPLACED)
         poll = select.poll()
         poll.register(client.fileno(), select.POLLIN | _LEFT)
-        slot.is_readable, slot.has_unread = partial(poll.poll, 0), partial(_has_unread, poll)
-        task = loop.create_task(self._open(client, slot, tls))
+        connection = ServerConnection(self, peer_of(address), poll)
+        closed = self.slots.acquire(connection, monotonic())
+        if closed is not None:
+            self.replace(closed)
+        connection.handshake = task = loop.create_task(self._open(client, connection, tls))
         self._handshakes.add(task)
-        task.add_done_callback(partial(self._opened, client, slot))
-        slot.close = partial(_end, task)
+        task.add_done_callback(partial(self._opened, client, connection))
 
-    async def _open(self, client: socket.socket, slot: ConnectionSlot, tls: ssl.SSLContext | None) -> None:
+    async def _open(self, client: socket.socket, connection: ServerConnection, tls: ssl.SSLContext | None) -> None:
         """Makes the socket a connection of the framework; with TLS after a handshake within the time limit.
 
         The event loop reads every connection with data in one iteration, so thousands of handshakes would block it. Therefore a
@@ -457,58 +530,41 @@ class Connections:
         within = (
             {"ssl_handshake_timeout": self._limits.seconds, "ssl_shutdown_timeout": _CLOSING_SECONDS} if tls else {}
         )
-        connection = ServerConnection(self._server, self, slot, **self._options)
         await loop.connect_accepted_socket(lambda: connection, client, ssl=tls, **within)
 
-    def _opened(self, client: socket.socket, slot: ConnectionSlot, task: asyncio.Task[None]) -> None:
+    def _opened(self, client: socket.socket, connection: ServerConnection, task: asyncio.Task[None]) -> None:
         """The connection is open, or its handshake has failed, or it was closed before."""
         self._handshakes.discard(task)
         if task.cancelled() or task.exception() is not None:
-            self.slots.release(slot)
+            self.slots.release(connection)
             client.close()
 
     async def _sweep(self) -> None:
         """Closes overdue connections. It goes on after an error, because without it the service would soon accept no connections."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             try:
-                for slot in self.slots.overdue(loop.time(), self._limits.seconds):
-                    self._close(slot, "no request, or no reading of the answer, in time")
+                for slot in self.slots.overdue(monotonic(), self._limits.seconds):
+                    self.close(slot, "no request, or no reading of the answer, in time")
             except Exception:  # noqa: BLE001 - the edge of a task that must not end
                 _LOG.exception("watching connections failed, and goes on")
 
-    def _close(self, slot: ConnectionSlot, problem: str) -> None:
-        self.warnings.warn(problem, problem=problem, peer=slot.peer, connections=len(self.slots))
+    def close(self, slot: ConnectionSlot, problem: str) -> None:
+        """Closes a connection at once."""
+        self._warnings.warn(problem, problem=problem, peer=slot.peer, connections=len(self.slots))
         self.slots.release(slot)
-        slot.close()
-
-
-def _end(task: asyncio.Task[None]) -> None:
-    """Closes a connection that is in its handshake."""
-    task.cancel()
+        cast(ServerConnection, slot).abort()
 
 
 async def _readable(client: socket.socket) -> None:
     """Returns when the client has sent something, or has closed. `ConnectionSlots.overdue` limits the time."""
     loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(client, _resolve, ready)
+    ready = asyncio.Event()
+    loop.add_reader(client, ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(client)
-
-
-def _has_unread(poll: select.poll) -> bool:
-    """Whether a socket has unread bytes, and its client has not left."""
-    return any(events & select.POLLIN and not events & _LEFT for _, events in poll.poll(0))
-
-
-def _resolve(ready: asyncio.Future[None]) -> None:
-    """Resolves the future once; the event loop may call it again until the reader is removed."""
-    if not ready.done():
-        ready.set_result(None)
 
 
 async def _listening_sockets(address: Address) -> list[socket.socket]:
@@ -517,28 +573,12 @@ async def _listening_sockets(address: Address) -> list[socket.socket]:
     places = await loop.getaddrinfo(
         address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    listeners: list[socket.socket] = []
-    try:
-        for family, kind, protocol, _, place in dict.fromkeys(places):
-            listener = socket.socket(family, kind, protocol)
-            listeners.append(listener)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            _bind(listener, place)
-            listener.listen(_BACKLOG)
-            listener.setblocking(False)
-    except OSError:
-        for listener in listeners:
-            listener.close()
-        raise
+    with ExitStack() as opened:
+        listeners = [
+            opened.enter_context(socket.create_server(place[:2], family=family, backlog=_BACKLOG))
+            for family, _, _, _, place in dict.fromkeys(places)
+        ]
+        opened.pop_all()
+    for listener in listeners:
+        listener.setblocking(False)
     return listeners
-
-
-def _bind(listener: socket.socket, place: tuple[Any, ...]) -> None:
-    """Raises OSError with the address in its text."""
-    try:
-        listener.bind(place)
-    except OSError as error:
-        problem = (error.strerror or "").lower()
-        raise OSError(error.errno, f"error while attempting to bind on address {place[:2]}: {problem}") from None
