@@ -259,8 +259,9 @@ def _pairs_without(selector: Mapping[str, str], record: InjectionRecord) -> dict
         _restore(pairs, policy.node_selector, policy.was_node_selector)
         # A pair that the policy removed without another in its place: it returns, unless the user has set the key
         # since.
-        for key in policy.was_node_selector.keys() - policy.node_selector.keys():
-            pairs.setdefault(key, policy.was_node_selector[key])
+        for key, value in policy.was_node_selector.items():
+            if key not in policy.node_selector:
+                pairs.setdefault(key, value)
     return pairs
 
 

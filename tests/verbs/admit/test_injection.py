@@ -289,6 +289,16 @@ class TestRemovalAndChange:
         assert template_spec(first)["nodeSelector"] == {"zone": "a"}
         assert reviewed(verb(), first, "UPDATE", old=first).obj == own
 
+    def test_pairs_that_an_override_removed_come_back_in_one_order(self) -> None:
+        """So all replicas answer with the same patch."""
+        pairs = dict.fromkeys("fbdace", "x")
+        excluding = requiring(node_term(*(expression(key, "NotIn", "x") for key in pairs)))
+        own = workload(spec={"nodeSelector": pairs})
+        first = reviewed(verb(policy(targets="Both", conflictPolicy="Override", affinity=excluding)), own).obj
+        assert not template_spec(first)["nodeSelector"]
+        restored = template_spec(reviewed(verb(), first, "UPDATE", old=first).obj)["nodeSelector"]
+        assert list(restored.items()) == sorted(pairs.items())
+
     def test_the_annotation_stands_on_the_workload_and_not_on_its_template(self) -> None:
         """On the template it would roll the workload out with every generation of a policy."""
         found = reviewed(verb(policy(targets="Both", nodeSelector={"a": "b"})), workload()).obj
