@@ -55,8 +55,9 @@ async def test_a_connection_that_leads_to_nothing_is_closed(server: Server, requ
 
 
 async def test_a_request_behind_empty_lines_is_answered(connection: Wire) -> None:
-    await connection.send(b"\r\n\r\n" + PROBE)
-    assert await connection.status() == 200
+    for lines in (2, 100_000):
+        await connection.send(b"\r\n" * lines + PROBE)
+        assert await connection.status() == 200
 
 
 async def test_a_handshake_that_stops_half_way_is_closed(tmp_path: Path) -> None:

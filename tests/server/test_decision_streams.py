@@ -159,6 +159,20 @@ QUESTION = whole("POST", "/filter", orjson.dumps(BY_NAMES) + b" " * 30_000)
 TEXT = "request bodies need a Content-Length; Transfer-Encoding is not accepted"
 
 
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> bytearray:
+    """The bytes that the framework parses."""
+    found = bytearray()
+    parse = web.RequestHandler.data_received
+
+    def noted(connection: web.RequestHandler, data: bytes) -> None:
+        found.extend(data)
+        parse(connection, data)
+
+    monkeypatch.setattr(web.RequestHandler, "data_received", noted)
+    return found
+
+
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 async def test_every_path_answers_that_it_needs_a_length_and_closes(
@@ -189,15 +203,7 @@ async def test_a_client_that_goes_on_sending_can_read_the_answer(connection: Wir
     [(b"", "chunked"), (b"", "cHUNKED"), (QUESTION, "chunked")],
     ids=["alone", "in other letters", "behind another request"],
 )
-async def test_of_the_chunks_nothing_is_parsed(monkeypatch: pytest.MonkeyPatch, before: bytes, coding: str) -> None:
-    parsed = bytearray()
-    parse = web.RequestHandler.data_received
-
-    def noted(connection: web.RequestHandler, data: bytes) -> None:
-        parsed.extend(data)
-        parse(connection, data)
-
-    monkeypatch.setattr(web.RequestHandler, "data_received", noted)
+async def test_of_the_chunks_nothing_is_parsed(parsed: bytearray, before: bytes, coding: str) -> None:
     transport = Sunk()
     async with served_on({}, transport) as (_, connection):
         sent = before + head_of("POST", "/filter", Transfer_Encoding=coding)
@@ -207,6 +213,31 @@ async def test_of_the_chunks_nothing_is_parsed(monkeypatch: pytest.MonkeyPatch, 
             connection.data_received(CHUNKS)
             await asyncio.sleep(0)
         assert bytes(parsed) == sent
+
+
+@pytest.mark.parametrize("cut", range(1, 5))
+async def test_the_end_of_a_head_is_found_although_it_comes_in_two_reads(parsed: bytearray, cut: int) -> None:
+    transport = Sunk()
+    async with served_on({}, transport) as (_, connection):
+        sent = head_of("POST", "/filter", Transfer_Encoding="chunked")
+        connection.data_received(sent[:-cut])
+        connection.data_received(sent[-cut:] + CHUNKS)
+        await until(lambda: b"HTTP/1.1 411" in transport.written)
+        assert bytes(parsed) == sent
+
+
+async def test_what_follows_a_request_is_parsed_when_it_is_answered(parsed: bytearray) -> None:
+    """A body, whose end the framework knows, and then the head of another request that is not complete."""
+    transport = Sunk()
+    async with served_on({}, transport) as (_, connection):
+        body = b" " * 200_000
+        connection.data_received(head_of("POST", "/filter", Content_Length=str(len(body))) + body[:-1])
+        await until(lambda: len(parsed) > len(body))
+        connection.data_received(body[-1:] + b"G" * 300_000)
+        assert not parsed.endswith(b"G")
+        await until(lambda: transport.is_aborted)
+        assert transport.written.startswith(b"HTTP/1.1 200")
+        assert not parsed.endswith(b"G"), "a head is not as long as that"
 
 
 async def test_a_long_head_and_a_body_that_came_together_are_read_whole(connection: Wire) -> None:
