@@ -14,7 +14,7 @@ from extender.kube.errors import KubeError, NotFound
 from extender.kube.listing import WatchFreshness
 from extender.kube.timing import BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
-from extender.model.release import GroupKey, Level, Proposal, WhenNoRoom
+from extender.model.release import GroupKey, Level, NoRoom, Proposal
 from extender.settings.configuration import Settings
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import RateLimiter
@@ -127,7 +127,7 @@ def _propose(
     excess: Callable[[Sequence[Level]], str],
 ) -> TrialSteps[Proposal]:
     pods, siblings = (*group.waiting, *group.released), (*group.released, *group.bound)
-    may = group.spec.when_no_room is WhenNoRoom.PREEMPT and levels is None
+    may = group.spec.does(NoRoom.PREEMPT) and levels is None
     # While victims of the group are being removed their room is the group's, and no other pods are removed for it.
     preempts = may and not (group.released or group.bound or index.reserved.pods_of(group.key))
     rest = Rest(group.key, group.spec, pods, siblings, levels, taken, excess, preempts)

@@ -24,7 +24,7 @@ from extender.doctor.facts import (
 from extender.model.constraints.node_affinity import ANY_NODE
 from extender.model.group_placements import PLACEMENTS
 from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, Mode, Moment, Policy
-from extender.model.release import WhenNoRoom
+from extender.model.release import NoRoom
 from extender.model.units import ago, agreeing, counted
 from extender.settings.configuration import Settings
 from extender.verbs.release.progress import UNDECIDED, GroupOverview, StrayPod, WaitReason
@@ -172,16 +172,14 @@ def _unseen(policies: list[Policy], *, excludes: bool) -> Iterator[Finding]:
     ``excludes``: whether the extender decides spread, so that it can exclude domains.
     """
     # Each sort has its own problem and remedy; a policy may be in several of them.
-    # 1. Pods at a gate, with and without whenNoRoom Release.
+    # 1. Pods at a gate, with and without the action GrowingDomain.
     grouped = [
         (policy, policy.release) for policy in policies if policy.acts(Moment.RELEASE) and policy.release is not None
     ]
-    growing = [policy for policy, release in grouped if release.when_no_room is WhenNoRoom.RELEASE]
-    waiting = [policy for policy, release in grouped if release.when_no_room is not WhenNoRoom.RELEASE]
+    growing = [policy for policy, release in grouped if release.does(NoRoom.GROWING_DOMAIN)]
+    waiting = [policy for policy, release in grouped if not release.does(NoRoom.GROWING_DOMAIN)]
     problem = "autoscalers ignore pods at the gates of {}: no node is added for a group before it is released"
-    remedy = (
-        "for a group without room set release.whenNoRoom: Release, with mayGrow: true at the domains that get nodes"
-    )
+    remedy = "for a group without room let release.noRoom have GrowingDomain, with mayGrow: true at the domains that get nodes"
     yield from _not_seen(waiting, problem, remedy)
     yield from _not_seen(
         growing, problem, "nothing to do: a group without room is released into a domain that may grow"
@@ -271,9 +269,9 @@ _REMEDIES: Final[Mapping[str, str]] = {
     WaitReason.NO_SIZE: "give the pods the label or annotation with a number that release.size of the policy names",
     WaitReason.FOREIGN_GATE: "find out which controller removes the other gates; the extender removes only its own",
     WaitReason.BUDGET: "wait until other groups of the namespace have nodes, or raise the setting",
-    WaitReason.NO_ROOM: "add nodes to a domain, free some, or let the policy release with mode Preferred or onTimeout",
+    WaitReason.NO_ROOM: "add nodes to a domain, free some, or let release.noRoom of the policy release it",
     WaitReason.DOMAIN_FULL: "free room in the domain, or delete all pods of the group, so that it is decided again",
-    WaitReason.BEYOND_SIZE: "scale the workload to the size of its group, or let the policy release them with growth SameDomain",
+    WaitReason.BEYOND_SIZE: "scale the workload to the size of its group, or let the policy release them with laterPods Join",
     WaitReason.QUOTA: "wait until pods of the policy are gone, or raise the quota of a domain or maxPerDomain",
     WaitReason.NO_NODES_YET: "find out from the autoscaler why it adds no nodes to the domain",
     WaitReason.REFUSED: "delete these pods, so that their owner creates them again",
@@ -296,7 +294,7 @@ def examine_groups(facts: Facts) -> list[Finding]:
 def _overdue(group: GroupOverview, now: datetime) -> Finding:
     problem = (
         f"group {group.key} ({group.key.policy}): {_held(group.pods - group.released)} at its gate for "
-        f"{ago(group.age(now))}, release.decisionTimeout is {ago(group.timeout)}: {group.message or group.reason}"
+        f"{ago(group.age(now))}, its time in release.noRoom is {ago(group.timeout)}: {group.message or group.reason}"
     )
     return Finding("warning", _GATES, problem, _REMEDIES.get(group.reason, _OTHERS))
 

@@ -7,7 +7,7 @@ to nodes (KEP-3838). Pods of a group are released together, into one domain with
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -45,13 +45,6 @@ _NAMED: Final = 3  # values that the text of a domain names
 _OF_ITS_OWN: Final = "pod/"  # neither a label's value nor a UID contains a slash
 
 
-class ReleaseMode(StrEnum):
-    """What happens to a group that no domain holds."""
-
-    REQUIRED = "Required"
-    PREFERRED = "Preferred"
-
-
 class Strategy(StrEnum):
     """Which domain with room a group gets: the tightest, the one with most or least free, or the first listed."""
 
@@ -61,37 +54,47 @@ class Strategy(StrEnum):
     IN_ORDER = "InOrder"
 
 
-class OnTimeout(StrEnum):
-    """What happens to a group that is not decided within `ReleaseSpec.decision_timeout`."""
+class NoRoom(StrEnum):
+    """What is done for a complete group that no domain has room for. `LAST_ACTIONS` are done when its time is over.
 
-    KEEP_GATED = "KeepGated"
-    UNGATE = "Ungate"
-    UNGATE_AT_COARSER_LEVEL = "UngateAtCoarserLevel"
-
-
-class WhenNoRoom(StrEnum):
-    """What happens to a complete group that no domain has room for.
-
-    It waits, it is released into a domain that may grow, or pods of lower priority are preempted for it.
+    - it is released into a domain that may grow, where its pods wait for nodes;
+    - pods of lower priority are preempted for it;
+    - it is released into several domains;
+    - it is released into the domain of the first key that holds most of it, without room for all of its pods;
+    - it is released without a domain;
+    - it waits.
     """
 
-    WAIT = "Wait"
-    RELEASE = "Release"
+    GROWING_DOMAIN = "GrowingDomain"
     PREEMPT = "Preempt"
+    SEVERAL_DOMAINS = "SeveralDomains"
+    COARSER_DOMAIN = "CoarserDomain"
+    ANYWHERE = "Anywhere"
+    WAIT = "Wait"
 
 
-class Replacement(StrEnum):
-    """Which domain a pod gets that replaces a pod of a decided group."""
-
-    SAME_DOMAIN = "SameDomain"
-    REDECIDE = "Redecide"
+LAST_ACTIONS: Final = frozenset({NoRoom.COARSER_DOMAIN, NoRoom.ANYWHERE, NoRoom.WAIT})
+DECISION_TIMEOUT: Final = 600.0  # seconds
 
 
-class Growth(StrEnum):
-    """What happens to pods beyond the size of a decided group: they join its domain, or wait until a pod ends."""
+class NoRoomAction(NamedTuple):
+    """An action, and after how many seconds of waiting it is done."""
 
-    SAME_DOMAIN = "SameDomain"
-    KEEP_GATED = "KeepGated"
+    action: NoRoom
+    after: float = 0.0
+
+
+class LaterPods(StrEnum):
+    """What is done with pods that come after the decision for their group.
+
+    ``Join``: pods beyond the size join the domain too; ``Replace``: they wait until a pod of the group ends. ``OrMove``: if the
+    domain has no room and no released pod exists, the group gets another domain.
+    """
+
+    JOIN = "Join"
+    JOIN_OR_MOVE = "JoinOrMove"
+    REPLACE = "Replace"
+    REPLACE_OR_MOVE = "ReplaceOrMove"
 
 
 class GroupPhase(StrEnum):
@@ -144,6 +147,9 @@ class Domain:
     tolerations: tuple[BroughtToleration, ...] = ()
 
 
+_WAIT: Final = NoRoomAction(NoRoom.WAIT, DECISION_TIMEOUT)
+
+
 @dataclass(frozen=True, slots=True)
 class ReleaseSpec:
     """The block ``release`` of a policy."""
@@ -154,20 +160,20 @@ class ReleaseSpec:
     # The label whose value names a pod's group. Empty: the pods of one controller are a group.
     group_label: str = ""
     size: GroupSize = GroupSize()
-    mode: ReleaseMode = ReleaseMode.REQUIRED
     strategy: Strategy = Strategy.BEST_FIT
     exclusive: bool = False
-    decision_timeout: float = 600.0  # seconds
-    on_timeout: OnTimeout = OnTimeout.KEEP_GATED
-    replacement: Replacement = Replacement.SAME_DOMAIN
-    growth: Growth = Growth.SAME_DOMAIN
+    # What is done for a group without room, in order.
+    no_room: tuple[NoRoomAction, ...] = ()
+    later_pods: LaterPods = LaterPods.JOIN
     # Where groups may go, in the order of `Strategy.IN_ORDER`. Empty: each value of the first key is a domain.
     domains: tuple[Domain, ...] = ()
     # How many pods of the policy each domain may have; 0 is any number.
     max_per_domain: int = 0
-    when_no_room: WhenNoRoom = WhenNoRoom.WAIT
     # The resources that quotas limit, and `PODS`.
     limited: frozenset[str] = field(init=False, repr=False, compare=False)
+    # What is done when the time of a group is over, and when that is.
+    last: NoRoom = field(init=False, repr=False, compare=False)
+    last_after: float = field(init=False, repr=False, compare=False)
     # Whether a domain limits what pods of the policy may have there, and whether the pods are counted by domain.
     has_quotas: bool = field(init=False, repr=False, compare=False)
     counts_domains: bool = field(init=False, repr=False, compare=False)
@@ -178,10 +184,37 @@ class ReleaseSpec:
         """Indexes the domains by name and by value, and collects the resources that a quota names. O(values)."""
         names = [name for domain in self.domains for name, _ in domain.quota]
         object.__setattr__(self, "limited", frozenset([*names, *((PODS,) if self.max_per_domain else ())]))
+        last = next((step for step in self.no_room if step.action in LAST_ACTIONS), _WAIT)
+        object.__setattr__(self, "last", last.action)
+        object.__setattr__(self, "last_after", last.after)
         object.__setattr__(self, "has_quotas", bool(self.limited))
         object.__setattr__(self, "counts_domains", bool(self.domains or self.limited))
         object.__setattr__(self, "_by_name", {domain.name: domain for domain in self.domains})
         object.__setattr__(self, "_name_of", {value: domain.name for domain in self.domains for value in domain.values})
+
+    def does(self, action: NoRoom) -> bool:
+        """Whether the policy has an action for groups without room. O(actions)."""
+        return any(step.action is action for step in self.no_room)
+
+    def at(self, waited: float) -> ReleaseSpec:
+        """The same without the actions that come after more seconds of waiting. The last action stays. O(actions)."""
+        due = tuple(step for step in self.no_room if step.after <= waited or step.action in LAST_ACTIONS)
+        return self if len(due) == len(self.no_room) else replace(self, no_room=due)
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """After which seconds of waiting something else is done. O(actions)."""
+        return (*(step.after for step in self.no_room), self.last_after)
+
+    @property
+    def joins(self) -> bool:
+        """Whether pods beyond the size join the domain of their group."""
+        return self.later_pods in {LaterPods.JOIN, LaterPods.JOIN_OR_MOVE}
+
+    @property
+    def moves(self) -> bool:
+        """Whether a group whose domain has no room may get another domain, if no released pod of it exists."""
+        return self.later_pods in {LaterPods.JOIN_OR_MOVE, LaterPods.REPLACE_OR_MOVE}
 
     def names_of(self, values: frozenset[str] | None) -> tuple[str, ...]:
         """The domains of nodes with one of these values of the first key; `ANYWHERE` alone for None. O(values)."""
@@ -212,7 +245,7 @@ class ReleaseSpec:
 
         O(domains).
         """
-        is_asked = self.when_no_room is WhenNoRoom.RELEASE and bool(levels)
+        is_asked = self.does(NoRoom.GROWING_DOMAIN) and bool(levels)
         return is_asked and any(domain.may_grow and self.level_of(domain) == levels[0] for domain in self.domains)
 
     def level_of(self, domain: Domain) -> Level:
@@ -367,9 +400,9 @@ class Proposal:
     """Where the pods of a group that have no node yet may go, all together.
 
     1. Slots and levels: a slot for each pod, in the domain ``levels``.
-    2. Slots without levels: the group does not need one domain (`ReleaseMode.PREFERRED`).
-    3. Slots and ``victims`` (UIDs of pods): the slots are free once the victims have left (`WhenNoRoom.PREEMPT`).
-    4. Levels without slots: the pods may be released there and wait for nodes (`WhenNoRoom.RELEASE`).
+    2. Slots without levels: the group does not need one domain (`NoRoom.SEVERAL_DOMAINS`).
+    3. Slots and ``victims`` (UIDs of pods): the slots are free once the victims have left (`NoRoom.PREEMPT`).
+    4. Levels without slots: the pods may be released there and wait for nodes (`NoRoom.GROWING_DOMAIN`).
     5. Neither: no domain has room.
 
     Without slots ``rejected`` gives the reason for each domain.

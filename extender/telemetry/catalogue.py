@@ -366,7 +366,7 @@ RELEASE_PATCHES: Final = counter(
 )
 RELEASE_TIMEOUTS: Final = counter(
     "extender_release_timeouts_total{action}",
-    "Groups of gated pods whose decisionTimeout was over, by what the policy says happens then.",
+    "Groups of gated pods whose time was over, by the last action of `noRoom` of the policy.",
     Source.ACTION,
 )
 RELEASE_WAIT_SECONDS: Final = histogram(

@@ -118,7 +118,7 @@ class PreemptionMetrics:
 
 DECISIONS: Final = ("room", "no_room")
 PATCHES: Final = ("released", "already", "gone", "refused", "forbidden", "conflict", "unknown")
-TIMEOUTS: Final = ("KeepGated", "Ungate", "UngateAtCoarserLevel")
+TIMEOUTS: Final = ("Wait", "Anywhere", "CoarserDomain")
 
 
 class ReleaseMetrics:

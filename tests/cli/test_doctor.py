@@ -375,7 +375,7 @@ async def test_a_group_that_is_held_longer_than_its_policy_allows_is_found(tmp_p
     (found,) = [one for one in document["findings"] if one["check"] == "gates"]
     assert found["problem"] == (
         "group shop/a (ClusterPodSchedulingPolicy/rings): 1 pod is held at its gate for 20 minutes, "
-        "release.decisionTimeout is 10 minutes: 1 of 3 pods exists"
+        "its time in release.noRoom is 10 minutes: 1 of 3 pods exists"
     )
     assert "release.size" in found["remedy"]
 

@@ -42,7 +42,7 @@ def test_a_group_that_is_held_for_too_long_is_named_with_the_reason() -> None:
     assert severity == "warning"
     assert problem == (
         "group shop/ring (ClusterPodSchedulingPolicy/rings): 2 pods are held at its gate for 25 minutes, "
-        "release.decisionTimeout is 10 minutes: z1 holds 1 of 2"
+        "its time in release.noRoom is 10 minutes: z1 holds 1 of 2"
     )
     assert "add nodes" in remedy
 
@@ -60,7 +60,7 @@ def test_a_group_within_its_time_or_without_held_pods_is_no_finding() -> None:
         (WaitReason.FOREIGN_GATE, "removes the other gates"),
         (WaitReason.REFUSED, "delete these pods"),
         (WaitReason.DOMAIN_FULL, "delete all pods of the group"),
-        (WaitReason.BEYOND_SIZE, "growth SameDomain"),
+        (WaitReason.BEYOND_SIZE, "laterPods Join"),
         (WaitReason.NOT_WRITTEN, "log of the leader"),
         ("SomethingNewer", "log of the leader"),
     ],

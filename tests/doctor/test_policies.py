@@ -214,7 +214,10 @@ def test_what_autoscalers_do_not_see_is_reported_with_what_they_do_then(
 def test_a_group_without_room_is_seen_where_it_is_released() -> None:
     waiting, growing = in_use(when=["Release"], release=RELEASE), in_use(when=["Release"], release=GROWING)
     found = [one.remedy.partition(":")[0] for one in examine_policies(policed(policies=(waiting, growing)))]
-    assert found[:2] == ["for a group without room set release.whenNoRoom", "nothing to do"]
+    assert found[:2] == [
+        "for a group without room let release.noRoom have GrowingDomain, with mayGrow",
+        "nothing to do",
+    ]
 
 
 def test_policies_without_pods_hide_nothing_from_autoscalers() -> None:

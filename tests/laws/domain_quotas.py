@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import Pod
-from extender.model.release import Domain, GroupKey, Proposal, WhenNoRoom
+from extender.model.release import Domain, GroupKey, Proposal
 from extender.tasks.release.groups import Memories, group_state, quota_excess
 from extender.verbs.release.choice import Rest, propose
+from extender.wire.policies.release_options import WhenNoRoom
 from tests.builders import Json, settings
 from tests.gangs import gated
 

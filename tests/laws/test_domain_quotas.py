@@ -14,9 +14,10 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from extender.model.policies import PolicyObject
-from extender.model.release import RELEASE_GATE, GroupDecision, GroupKey, GroupSize, Strategy, WhenNoRoom
+from extender.model.release import RELEASE_GATE, GroupDecision, GroupKey, GroupSize, Strategy
 from extender.tasks.release.groups import GroupMemory, Memories
 from extender.verbs.release.states import Releasing
+from extender.wire.policies.release_options import WhenNoRoom
 from tests.contenders import cluster, stage
 from tests.gangs import release_policy
 from tests.laws.domain_quotas import ZONES, Member, Place, brute_force, places, proposal

@@ -9,10 +9,11 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from extender.model.constraints.labels import ZONE
-from extender.model.release import GroupKey, Level, ReleaseMode, ReleaseSpec, Strategy
+from extender.model.release import GroupKey, Level, ReleaseSpec, Strategy
 from extender.verbs.release.choice import Rest, propose
+from extender.wire.policies.release_options import ReleaseMode
 from tests.builders import settings, term
-from tests.gangs import gated
+from tests.gangs import gated, with_options
 from tests.laws.cases import times
 from tests.laws.release_choice import RACK, Host, can_hold, hosts_index
 
@@ -50,7 +51,11 @@ def test_a_domain_is_chosen_exactly_where_one_holds_the_whole_group(
     constraints = [term("host", gang="x")] if apart else []
     pods = [gated(f"p{n}", "x", cpu=1000 * size, apart=constraints) for n, size in enumerate(sizes)]
     mode = ReleaseMode.PREFERRED if is_preferred else ReleaseMode.REQUIRED
-    found = propose(Rest(KEY, ReleaseSpec((ZONE, RACK), strategy=strategy, mode=mode), pods), index.view, SETTINGS)
+    found = propose(
+        Rest(KEY, ReleaseSpec((ZONE, RACK), strategy=strategy, **with_options({"mode": mode})), pods),
+        index.view,
+        SETTINGS,
+    )
 
     by_zone = {zone: [host for host in hosts if host.zone == zone] for zone in sorted({host.zone for host in hosts})}
     good = [zone for zone, there in by_zone.items() if can_hold(sizes, there, apart=apart)]
@@ -86,7 +91,12 @@ def test_a_domain_is_chosen_exactly_where_one_holds_the_whole_group(
         room = {each: sum(holds[host] for host in by_zone[each]) for each in good}
         assert (room[zone], zone) == min((room[each], each) for each in good)
     assert (
-        propose(Rest(KEY, ReleaseSpec((ZONE, RACK), strategy=strategy, mode=mode), pods), index.view, SETTINGS) == found
+        propose(
+            Rest(KEY, ReleaseSpec((ZONE, RACK), strategy=strategy, **with_options({"mode": mode})), pods),
+            index.view,
+            SETTINGS,
+        )
+        == found
     )
 
 

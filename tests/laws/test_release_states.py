@@ -13,10 +13,10 @@ from extender.verbs.release.states import (
     Adopted,
     Chosen,
     Displaced,
+    DomainFull,
     Emptied,
     Ended,
     Event,
-    NoRoom,
     NotAllowed,
     NotReleased,
     Observed,
@@ -99,7 +99,7 @@ def test_nothing_that_was_released_is_forgotten_and_a_restart_reads_the_decision
         try:
             after = advance(state, event)
         except NotAllowed:
-            assert isinstance(event, Adopted | NoRoom | Resumed), "the value of a state forbids these events alone"
+            assert isinstance(event, Adopted | DomainFull | Resumed), "the value of a state forbids these events alone"
             continue
         if isinstance(after, Ended):
             break
@@ -131,6 +131,6 @@ def test_an_event_that_the_table_does_not_name_is_an_error() -> None:
 
 def test_a_group_with_a_pod_on_its_way_is_not_decided_anew() -> None:
     begun = advance(Releasing(DECISIONS[0]), Sent(["a"], 9.0))
-    with pytest.raises(NotAllowed, match="NoRoom in the state Releasing"):
-        advance(begun, NoRoom())
-    assert isinstance(advance(advance(begun, Observed((), 1.0)), NoRoom()), Displaced)
+    with pytest.raises(NotAllowed, match="DomainFull in the state Releasing"):
+        advance(begun, DomainFull())
+    assert isinstance(advance(advance(begun, Observed((), 1.0)), DomainFull()), Displaced)

@@ -14,7 +14,7 @@ from extender.settings.configuration import Settings
 from extender.verbs.release.choice import Rest, propose
 from tests.builders import settings
 from tests.contenders import stage
-from tests.gangs import gated
+from tests.gangs import gated, with_options
 
 KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
 RACK = "rack"
@@ -50,7 +50,8 @@ def decide(
     settings: Settings = SETTINGS,
     **release: Any,
 ) -> Proposal:
-    spec = ReleaseSpec(**({"topology": (ZONE,)} | release))
+    fields: dict[str, Any] = {"topology": (ZONE,)}
+    spec = ReleaseSpec(**(fields | with_options(release)))
     return propose(Rest(KEY, spec, pods, siblings, levels, taken), index.view, settings)
 
 

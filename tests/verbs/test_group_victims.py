@@ -10,7 +10,7 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import Object, Pod
-from extender.model.release import GroupKey, Proposal, ReleaseSpec, WhenNoRoom
+from extender.model.release import GroupKey, NoRoom, NoRoomAction, Proposal, ReleaseSpec
 from extender.settings.configuration import Settings
 from extender.verbs.release.choice import Rest, propose
 from tests.builders import settings, taint, term
@@ -30,7 +30,7 @@ def gang(count: int, cpu: int = 1, priority: int = 100, **fields: Any) -> list[P
 
 
 def proposed(index: ClusterIndex, pods: Sequence[Pod], used: Settings = EXECUTE, **rest: Any) -> Proposal:
-    spec = ReleaseSpec((ZONE,), when_no_room=WhenNoRoom.PREEMPT)
+    spec = ReleaseSpec((ZONE,), no_room=(NoRoomAction(NoRoom.PREEMPT),))
     return propose(Rest(KEY, spec, pods, preempts=True, **rest), index.view, used)
 
 

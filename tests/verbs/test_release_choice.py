@@ -16,21 +16,12 @@ from extender.index.trial import TrialSteps
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import Pod
 from extender.model.rejections import Reason
-from extender.model.release import (
-    Domain,
-    GroupKey,
-    Level,
-    Proposal,
-    RejectedDomain,
-    ReleaseMode,
-    ReleaseSpec,
-    Slot,
-    Strategy,
-)
+from extender.model.release import Domain, GroupKey, Level, Proposal, RejectedDomain, ReleaseSpec, Slot, Strategy
 from extender.verbs.release import choice
 from extender.verbs.release.choice import Rest, propose, propose_in_steps
 from extender.verbs.slots import placing
 from extender.verbs.slots.placing import kinds_of
+from extender.wire.policies.release_options import ReleaseMode
 from tests.builders import Json, read_pod, settings, spread, taint, term
 from tests.contenders import cluster, contender, stage
 from tests.gangs import gated, gated_json

@@ -11,7 +11,7 @@ from extender.model.release import (
     RELEASE_GATE,
     RELEASED_ANNOTATION,
     BroughtToleration,
-    Growth,
+    LaterPods,
     Level,
     Proposal,
     RejectedDomain,
@@ -48,7 +48,7 @@ from tests.verbs.gated_pods import (
     gated_pod,
 )
 
-CLOSED = ReleaseSpec((ZONE,), growth=Growth.KEEP_GATED)
+CLOSED = ReleaseSpec((ZONE,), later_pods=LaterPods.REPLACE)
 COLLECTING = {
     "1 of 2 pods exists": GroupState(KEY, SPEC, 2, waiting=PODS[:1]),
     "2 of 3 pods exist": GroupState(KEY, SPEC, 3, waiting=PODS[:2]),
@@ -63,7 +63,7 @@ DECIDED = {
     "0 of 1 released pod has a node": GroupState(KEY, SPEC, 1, released=PODS[:1]),
     "1 of 2 released pods has a node": GroupState(KEY, SPEC, 2, released=PODS[:1], bound=PODS[1:2]),
     "1 of 1 pod has a node": GroupState(KEY, SPEC, 1, bound=PODS[:1]),
-    "1 of 1 pod has a node; 1 more than the size waits: growth is KeepGated": GroupState(
+    "1 of 1 pod has a node; 1 more than the size waits: laterPods is Replace": GroupState(
         KEY, CLOSED, 1, waiting=PODS[:1], bound=PODS[1:2]
     ),
     "1 of 1 pod is released; 2 more than the size wait": GroupState(KEY, SPEC, 1, waiting=PODS[:2], bound=PODS[2:3]),

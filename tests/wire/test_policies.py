@@ -36,14 +36,12 @@ from extender.model.release import (
     BroughtToleration,
     Domain,
     GroupSize,
-    Growth,
+    LaterPods,
     Level,
-    OnTimeout,
-    ReleaseMode,
+    NoRoom,
+    NoRoomAction,
     ReleaseSpec,
-    Replacement,
     Strategy,
-    WhenNoRoom,
 )
 from extender.settings.limits import ConstraintLimits
 from extender.wire.errors import WireError
@@ -51,6 +49,7 @@ from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import Identity, policies_within
 from extender.wire.policies.policies_v1 import PolicyError, decode_policy, read_policy
 from extender.wire.policies.policy_validation import validate
+from extender.wire.policies.release_options import OF_LATER_PODS, OF_NO_ROOM
 from extender.wire.snapshots import decode_snapshot
 from tests.builders import PREFERRED, REQUIRED, Json, index_of, matching, spread
 from tests.deploy.policies.examples import FULL
@@ -213,23 +212,20 @@ def test_every_field_is_read() -> None:
         size=GroupSize(annotation="example.com/gang-size"),
         strategy=Strategy.IN_ORDER,
         exclusive=True,
-        decision_timeout=90.0,
-        replacement=Replacement.REDECIDE,
-        growth=Growth.KEEP_GATED,
+        later_pods=LaterPods.REPLACE_OR_MOVE,
         domains=(
             Domain("near", ("a", "b"), ("b",), NEAR),
             Domain("far", ("c",), may_grow=True, tolerations=SPOT),
         ),
         max_per_domain=60,
-        when_no_room=WhenNoRoom.RELEASE,
+        no_room=(NoRoomAction(NoRoom.GROWING_DOMAIN), NoRoomAction(NoRoom.WAIT, 90.0)),
     )
     other = {"mode": "Preferred", "strategy": "LeastFree", "onTimeout": "UngateAtCoarserLevel"}
     found = policy(when=["Release"], release={"topology": [ZONE, "example.com/rack"], **other})
     assert found.release == ReleaseSpec(
         topology=(ZONE, "example.com/rack"),
-        mode=ReleaseMode.PREFERRED,
+        no_room=(NoRoomAction(NoRoom.SEVERAL_DOMAINS), NoRoomAction(NoRoom.COARSER_DOMAIN, 600.0)),
         strategy=Strategy.LEAST_FREE,
-        on_timeout=OnTimeout.UNGATE_AT_COARSER_LEVEL,
     )
 
 
@@ -259,7 +255,10 @@ def test_the_defaults_of_the_schema_are_those_of_the_model() -> None:
     found = policy(when=["Release"], release={"topology": [ZONE], **written})
     assert found.release == ReleaseSpec((ZONE,))
     assert written["gate"] == RELEASE_GATE
-    assert written.keys() | {"topology", "domains", "maxPerDomain"} == block.keys()
+    assert (
+        written.keys() | {"topology", "domains", "maxPerDomain", "noRoom", "laterPods", *OF_NO_ROOM, *OF_LATER_PODS}
+        == block.keys()
+    )
 
 
 def test_an_invalid_policy_of_this_moment_keeps_its_failure_policy() -> None:

@@ -44,6 +44,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _PREFER_NO_SCHEDULE: Final = ("PreferNoSchedule",)
 _SOFT: Final = "ScheduleAnyway"
 _KEEP_GATED: Final = "KeepGated"
+_WITHOUT_ROOM: Final = frozenset({"GrowingDomain", "CoarserDomain", "Anywhere"})
 _LAG: Final = 1.0  # seconds: the extender may know a change so much later than the judge
 _USUAL_GATE: Final = "placement.extender.dev/group"
 _UNITS: Final = {"m": 0.001, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -183,7 +184,9 @@ def _rules_of(policies: Iterable[JsonObject]) -> Iterator[_Rules]:
         label = (release.get("group") or {}).get("label")
         acts = "Release" in (spec.get("when") or ()) and spec.get("mode", "Enforce") == "Enforce"
         domains = release.get("domains") or ()
-        if acts and label and release.get("mode", "Required") == "Required":
+        actions = {step["action"] for step in release.get("noRoom") or ()}
+        is_required = release.get("mode", "Required") == "Required" and "SeveralDomains" not in actions
+        if acts and label and is_required:
             yield _Rules(
                 name_of(policy),
                 namespace_of(policy) if policy["kind"] == "PodSchedulingPolicy" else "",
@@ -192,8 +195,10 @@ def _rules_of(policies: Iterable[JsonObject]) -> Iterator[_Rules]:
                 release.get("size") or {"count": 1},
                 release.get("gate", _USUAL_GATE),
                 release["topology"][0],
-                release.get("onTimeout", _KEEP_GATED) != _KEEP_GATED or release.get("whenNoRoom") == "Release",
-                release.get("growth") != _KEEP_GATED,
+                release.get("onTimeout", _KEEP_GATED) != _KEEP_GATED
+                or release.get("whenNoRoom") == "Release"
+                or bool(actions & _WITHOUT_ROOM),
+                release.get("growth") != _KEEP_GATED and not release.get("laterPods", "").startswith("Replace"),
                 {value: domain["name"] for domain in domains for value in domain["values"]},
                 {domain["name"]: _amounts(domain["quota"]) for domain in domains if domain.get("quota")},
                 release.get("maxPerDomain", inf),

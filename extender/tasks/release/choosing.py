@@ -19,11 +19,9 @@ from extender.model.release import (
     GroupKey,
     GroupPhase,
     Level,
-    OnTimeout,
+    NoRoom,
     Proposal,
     RejectedDomain,
-    Replacement,
-    WhenNoRoom,
 )
 from extender.model.units import counted
 from extender.settings.policies import Release
@@ -45,8 +43,8 @@ from extender.verbs.release.states import (
     Bound,
     Displaced,
     DomainChosen,
+    DomainFull,
     Expired,
-    NoRoom,
     Placed,
     Preempting,
     Resumed,
@@ -57,7 +55,7 @@ from extender.verbs.release.states import (
     VictimsGone,
 )
 
-_PREEMPTS_NONE: Final = "; pods of lower priority run, and `whenNoRoom: Wait` preempts none of them"
+_PREEMPTS_NONE: Final = "; pods of lower priority run, and the policy preempts none of them"
 _MOST_TRIES: Final = 3  # of a proposal
 _PLACED_PER_SECOND: Final = 1e6  # no limit: one proposal after the other
 
@@ -105,7 +103,7 @@ class StepChooser:
     async def choose(self, group: GroupState, memory: GroupMemory, step: GroupStep) -> GroupStep:
         """The same step if it needs no room or has room now; otherwise a step that waits. Writes nothing."""
         # 1. Complete and without a decision: choose a domain.
-        # 2. Incomplete, and its time is over: let go as `onTimeout` says.
+        # 2. Incomplete, and its time is over: let go as the last action says.
         # 3. Decided, with pods at the gate: released if the quota and the room allow it. The quota is checked again after the
         #    room, because other groups may have been released while the room was searched. A group that preempts for another
         #    domain goes on with that.
@@ -113,8 +111,8 @@ class StepChooser:
         # 5. All released, some not bound: their room stays reserved.
         now = self._clock.now()
         _resume(group, memory, step, now)
-        is_late = now - memory.goal.since >= group.spec.decision_timeout
-        is_given_up = is_late and group.spec.on_timeout is not OnTimeout.KEEP_GATED
+        is_late = now - memory.goal.since >= group.spec.last_after
+        is_given_up = is_late and group.spec.last is not NoRoom.WAIT
         decision = memory.decision
         if step.do is Do.DECIDE:
             step = await self._choose_domain(group, memory, is_given_up=is_given_up)
@@ -135,7 +133,7 @@ class StepChooser:
         elif decision is not None and group.released:
             step = await self._keep_room(group, memory, decision, step)
         if step.do is Do.WAIT and is_late and step.phase not in {GroupPhase.BOUND, GroupPhase.RELEASING}:
-            self._time_out(memory, OnTimeout.KEEP_GATED)
+            self._time_out(memory, NoRoom.WAIT)
             return replace(step, phase=GroupPhase.TIMED_OUT)
         return step
 
@@ -189,12 +187,12 @@ class StepChooser:
         return GroupStep(Do.DECIDE, GroupPhase.DECIDED, WaitReason.DECIDED, levels=levels)
 
     def _try_early_if_changed(self, group: GroupState, memory: GroupMemory, now: float) -> None:
-        """Puts a group before its equals if its policy has changed, or if the pause after a failed preemption is over."""
-        goal = memory.goal
+        """Puts a group before its equals if its policy asks for something else now, or if the pause after a failed preemption is over."""
+        goal, spec = memory.goal, group.spec.at(now - memory.goal.since)
         is_over = bool(goal.preempts_from) and now >= goal.preempts_from
-        if goal.spec != group.spec or is_over:
+        if goal.spec != spec or is_over:
             self._lines.retry(group.key)
-            memory.goal = replace(goal, spec=group.spec, preempts_from=0.0 if is_over else goal.preempts_from)
+            memory.goal = replace(goal, spec=spec, preempts_from=0.0 if is_over else goal.preempts_from)
 
     def _wait_for_budget(self, group: GroupState, version: int, begun: float, excess: str) -> GroupStep:
         """The group waits, because a limit of its namespace is reached. ``begun``: when this try began."""
@@ -234,7 +232,7 @@ class StepChooser:
             memory.record(VictimsGone())  # the room does not hold the group: the next try looks for other victims
             self._index.reserved.release(group.key)
         is_over = bool(proposal.rejected) and all(rejected.excess for rejected in proposal.rejected)
-        only_waits = group.spec.when_no_room is WhenNoRoom.WAIT and not is_over
+        only_waits = not (group.spec.does(NoRoom.PREEMPT) or group.spec.does(NoRoom.GROWING_DOMAIN) or is_over)
         if only_waits and self._index.view.has_below(group.priority):
             # No number: it would change with each pod, and each change would be a write for each waiting group.
             memory.blocked(memory.goal.problem + _PREEMPTS_NONE)
@@ -242,15 +240,15 @@ class StepChooser:
         return GroupStep(Do.WAIT, GroupPhase.DECIDING, reason, memory.goal.problem)
 
     async def _let_go(self, group: GroupState, memory: GroupMemory, proposal: Proposal | None = None) -> GroupStep:
-        """The time of the group is over: its pods are released without room for all of them, as `onTimeout` says.
+        """The time of the group is over: its pods are released without room for all of them, as the last action says.
 
-        `UngateAtCoarserLevel`: into the domain of the first topology key that holds most pods. The other pods wait there for
+        `CoarserDomain`: into the domain of the first topology key that holds most pods. The other pods wait there for
         nodes, which a cluster autoscaler adds. Without such a domain all pods are released unpinned.
         """
         levels: tuple[Level, ...] = ()
-        if group.spec.on_timeout is OnTimeout.UNGATE_AT_COARSER_LEVEL:
+        if group.spec.last is NoRoom.COARSER_DOMAIN:
             levels = coarser_levels(await self._place(group, memory, None) if proposal is None else proposal)
-        self._time_out(memory, group.spec.on_timeout)
+        self._time_out(memory, group.spec.last)
         return self._chosen(group, memory, levels, needs_room=False)
 
     def _over_quota(self, group: GroupState, memory: GroupMemory, decision: GroupDecision) -> str:
@@ -345,13 +343,13 @@ class StepChooser:
         released pods exists.
         """
         is_placed = isinstance(memory.decided, Placed)
-        may_move = group.spec.replacement is Replacement.REDECIDE or not is_placed or memory.goal.tries > 1
+        may_move = group.spec.moves or not is_placed or memory.goal.tries > 1
         if may_move and not memory.has_begun(group):
-            memory.record(NoRoom())
+            memory.record(DomainFull())
             return await self._choose_domain(group, memory, is_given_up=is_given_up)
         if is_given_up:
             memory.record(RoomNeeded(is_needed=False))
-            self._recorder.record_timeout(str(group.spec.on_timeout))
+            self._recorder.record_timeout(str(group.spec.last))
         return GroupStep(Do.RELEASE if is_given_up else Do.WAIT, GroupPhase.DEGRADED, WaitReason.DOMAIN_FULL, problem)
 
     async def _grow(
@@ -387,7 +385,7 @@ class StepChooser:
         if problem and not is_given_up:
             return GroupStep(Do.WAIT, GroupPhase.DEGRADED, WaitReason.DOMAIN_FULL, f"{beyond(len(pods))}: {problem}")
         if problem:
-            self._time_out(memory, group.spec.on_timeout)
+            self._time_out(memory, group.spec.last)
         return replace(step, do=Do.RELEASE, pods=pods if problem else pods[:count])
 
     async def _holds(self, group: GroupState, memory: GroupMemory, levels: Sequence[Level]) -> int:
@@ -423,6 +421,7 @@ class StepChooser:
             begun = self._clock.now()
             taken = self._memories.domains_of_others(group, self._index, begun)
             over, proposal = "", Proposal()
+            group = replace(group, spec=group.spec.at(begun - memory.goal.since))
             for _ in range(_MOST_TRIES):
                 if levels is not None:
                     group = read_again(group, self._index.gated, self._index.pods)
@@ -462,7 +461,7 @@ class StepChooser:
         self._index.reserved.reserve(group.key, proposal.slots, until)
         return until
 
-    def _time_out(self, memory: GroupMemory, action: OnTimeout) -> None:
+    def _time_out(self, memory: GroupMemory, action: NoRoom) -> None:
         if not memory.goal.is_timed_out:
             memory.goal = replace(memory.goal, is_timed_out=True)
             self._recorder.record_timeout(str(action))

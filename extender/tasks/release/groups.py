@@ -15,7 +15,7 @@ from extender.index.gated import GatedGroups, GatedPodState, Placements
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.model.group_placements import PlacementStatus
 from extender.model.objects import Pod
-from extender.model.release import ANYWHERE, GroupKey, GroupPhase, Level, ReleaseSpec, WhenNoRoom
+from extender.model.release import ANYWHERE, GroupKey, GroupPhase, Level, NoRoom, ReleaseSpec
 from extender.model.resources import PODS, Resources, add, quantity_text, total
 from extender.model.units import agreeing, counted
 from extender.settings.policies import Release
@@ -181,7 +181,7 @@ def runs_in(key: GroupKey, levels: Sequence[Level], index: ClusterIndex) -> bool
 
 def claim_of(spec: ReleaseSpec, levels: Sequence[Level], settings: Release) -> float:
     """The seconds after its decision in which a domain is the group's own although no pod of it runs there."""
-    return max(settings.reservation, spec.decision_timeout if spec.may_grow(levels) else 0.0)
+    return max(settings.reservation, spec.last_after if spec.may_grow(levels) else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +372,7 @@ class Memories(dict[GroupKey, GroupMemory]):
         groups = pods = 0
         for other in index.gated:
             key, spec = other.key, other.release
-            if key.namespace != group.key.namespace or key == group.key or spec.when_no_room is not WhenNoRoom.RELEASE:
+            if key.namespace != group.key.namespace or key == group.key or not spec.does(NoRoom.GROWING_DOMAIN):
                 continue
             memory, placement = self.get(key), index.placements.of(key)
             decision = placement.decision if placement is not None else None

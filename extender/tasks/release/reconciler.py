@@ -347,9 +347,11 @@ class GroupReconciler:
         self._wake_line(group.key.namespace)
         if step.reason in {WaitReason.NOT_WRITTEN, WaitReason.DOMAIN_FULL}:
             self._queue.add_at(group.key, memory.goal.next_try)
-        over = memory.goal.since + group.spec.decision_timeout
-        if step.phase is not GroupPhase.BOUND and over > self._clock.now():
-            self._queue.add_at(group.key, over)
+        due = (memory.goal.since + after for after in group.spec.times)
+        if step.phase is not GroupPhase.BOUND and (
+            next_due := min((at for at in due if at > self._clock.now()), default=None)
+        ):
+            self._queue.add_at(group.key, next_due)
         until = self._index.reserved.until(group.key)
         if until > self._clock.now() and group.released:
             self._queue.add_at(group.key, until)

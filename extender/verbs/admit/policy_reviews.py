@@ -16,7 +16,7 @@ from extender.model.constraints.labels import Labels, Operator, is_label_value
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity, NodeRequirement, NodeSelectorTerm, as_int64
 from extender.model.constraints.selectors import LabelSelector
 from extender.model.policies import CLUSTER_KIND, GROUP, Directives, JsonObject, Moment, Policy
-from extender.model.release import ReleaseSpec, WhenNoRoom
+from extender.model.release import NoRoom, ReleaseSpec
 from extender.model.resources import PODS
 from extender.settings.configuration import Settings
 from extender.verbs.admit.reviews import FORBIDDEN, Request, allowed, denied, invalid
@@ -26,6 +26,7 @@ from extender.wire.policies.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEI
 from extender.wire.policies.policies_v1 import read_policy
 from extender.wire.policies.policy_fields import unknown_elsewhere, unknown_in_pods
 from extender.wire.policies.policy_validation import validate
+from extender.wire.policies.release_options import deprecation
 
 
 class NodeReader(Protocol):
@@ -130,6 +131,8 @@ def _own_warnings(policy: Policy, spec: JsonObject) -> Iterator[str]:
     yield from _impossible(directives)
     yield from _quota_warnings(spec)
     if policy.release is not None:
+        if older := deprecation(spec["release"]):
+            yield f"spec.release: {older}"
         yield from islice(_domain_warnings(policy.release), _MOST_CONTRADICTIONS)
 
 
@@ -144,8 +147,8 @@ def _domain_warnings(release: ReleaseSpec) -> Iterator[str]:
             yield f"{at}.quota.pods: is less than the size {size}, so no group gets the domain"
         elif pods is not None and 0 < release.max_per_domain < pods:
             yield f"{at}.quota.pods: has no effect, maxPerDomain is lower"
-        if domain.may_grow and release.when_no_room is WhenNoRoom.WAIT:
-            yield f"{at}.mayGrow: has no effect without whenNoRoom Release"
+        if domain.may_grow and not release.does(NoRoom.GROWING_DOMAIN):
+            yield f"{at}.mayGrow: has no effect without the action GrowingDomain in noRoom"
 
 
 def _unknown_fields(spec: Any) -> Iterator[str]:

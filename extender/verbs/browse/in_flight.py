@@ -25,7 +25,7 @@ from extender.model.group_placements import GroupPlacement, PlacementStatus
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import Exempt, InvalidPolicy, Policy, PolicyKey
 from extender.model.preemption import PreemptionPlan
-from extender.model.release import DomainUse, GroupKey
+from extender.model.release import DomainUse, GroupKey, NoRoom
 from extender.model.resources import PODS, quantity_text
 from extender.model.units import rfc3339
 from extender.verbs.browse.pods import FirstRows, example_pods, in_steps
@@ -236,4 +236,5 @@ def _texts(policy: Policy) -> Iterator[str]:
         if any(names):
             yield f"{field} {', '.join(names)}"
     if release is not None:
-        yield f"pods are released together, {release.mode} within {' and '.join(release.topology)}"
+        kind = "Preferred" if release.does(NoRoom.SEVERAL_DOMAINS) else "Required"
+        yield f"pods are released together, {kind} within {' and '.join(release.topology)}"

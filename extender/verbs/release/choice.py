@@ -28,13 +28,12 @@ from extender.model.rejections import Reason
 from extender.model.release import (
     GroupKey,
     Level,
+    NoRoom,
     Proposal,
     RejectedDomain,
-    ReleaseMode,
     ReleaseSpec,
     Slot,
     Strategy,
-    WhenNoRoom,
 )
 from extender.rules.topology_spread import spread_groups
 from extender.settings.configuration import Settings
@@ -183,17 +182,31 @@ class _Choice:
         rejected = tuple(nsmallest(MOST_REJECTED, self._rejected, key=lambda domain: (-domain.holds, domain.domain)))
         if best is not None:
             return Proposal(best[0], best[1], rejected)
-        # 2. A domain to which an autoscaler may add nodes: without slots, as the nodes do not exist yet.
-        if (growing := self._growing(prefix)) is not None:
-            return Proposal((growing,), (), rejected)
-        # 3. Room by preemption. The domain is decided later, when the victims have left.
-        if self._rest.preempts and prefix is not None and (removal := (yield from self._removal(rooms, prefix))):
-            return Proposal((), removal.slots, rejected, tuple(victim.uid for victim in removal.victims))
-        # 4. Without any domain: on nodes anywhere, where the policy only prefers one.
-        if self._rest.release.mode is ReleaseMode.REQUIRED or prefix:
-            return Proposal(rejected=rejected)
-        placed = yield from self._place(rooms, ())
-        return Proposal((), (yield from self._by_score(placed, rooms, ())), rejected)
+        # 2. What the policy says of a group without room, in its order.
+        for action, _ in self._rest.release.no_room:
+            if (proposal := (yield from self._without_room(action, rooms, prefix, rejected))) is not None:
+                return proposal
+        return Proposal(rejected=rejected)
+
+    def _without_room(
+        self, action: NoRoom, rooms: Rooms, prefix: Sequence[Level] | None, rejected: tuple[RejectedDomain, ...]
+    ) -> TrialSteps[Proposal | None]:
+        """What an action proposes; None if nothing."""
+        match action:
+            case NoRoom.GROWING_DOMAIN if prefix is not None and (growing := self._growing(prefix)) is not None:
+                # Without slots, as the nodes do not exist yet.
+                return Proposal((growing,), (), rejected)
+            case NoRoom.PREEMPT if self._rest.preempts and prefix is not None:
+                # The domain is decided later, when the victims have left.
+                removal = yield from self._removal(rooms, prefix)
+                if removal is not None:
+                    victims = tuple(victim.uid for victim in removal.victims)
+                    return Proposal((), removal.slots, rejected, victims)
+            case NoRoom.SEVERAL_DOMAINS if not prefix:
+                placed = yield from self._place(rooms, ())
+                if placed.slots:
+                    return Proposal((), (yield from self._by_score(placed, rooms, ())), rejected)
+        return None
 
     def _best(
         self, path: tuple[Level, ...], rooms: Rooms, keys: Sequence[str], prefix: Sequence[Level]
@@ -259,11 +272,9 @@ class _Choice:
         excess = self._rest.excess(path) if len(path) == 1 else ""
         return RejectedDomain(path[-1], len(self._pods), excess=excess) if excess else None
 
-    def _growing(self, prefix: Sequence[Level] | None) -> Level | None:
+    def _growing(self, prefix: Sequence[Level]) -> Level | None:
         """The policy's first domain to which nodes may be added and that the pods' node affinity admits. O(domains × values)."""
         release = self._rest.release
-        if release.when_no_room is not WhenNoRoom.RELEASE or prefix is None:
-            return None
         affinities = [pod.signature.node_affinity for pod in self._examples.values()]
         admitted = [affinity.values_of(release.topology[0]) for affinity in affinities]
         for domain in release.domains:

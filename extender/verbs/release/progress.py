@@ -21,7 +21,6 @@ from extender.model.release import (
     GroupDecision,
     GroupKey,
     GroupPhase,
-    Growth,
     Level,
     Proposal,
     ReleaseSpec,
@@ -154,7 +153,7 @@ def next_step(
     if next_pods and out < size:
         text = f"{_of(out, size, 'is', 'are')} released"
         return GroupStep(Do.RELEASE, GroupPhase.RELEASING, WaitReason.RELEASING, text, next_pods[: size - out])
-    if next_pods and group.spec.growth is Growth.SAME_DOMAIN:
+    if next_pods and group.spec.joins:
         text = f"{_of(out, out, 'is', 'are')} released; {beyond(len(next_pods))}"
         return GroupStep(Do.GROW, GroupPhase.RELEASING, WaitReason.RELEASING, text, next_pods)
     if any(pod.uid in refused for pod in gated):
@@ -189,7 +188,10 @@ def _decided(group: GroupState, size: int, out: int) -> GroupStep:
         has = f"{_of(bound, wanted, *_HAVE)} a node"
         if more:
             return GroupStep(
-                Do.WAIT, GroupPhase.BOUND, WaitReason.BEYOND_SIZE, f"{has}; {beyond(more)}: growth is KeepGated"
+                Do.WAIT,
+                GroupPhase.BOUND,
+                WaitReason.BEYOND_SIZE,
+                f"{has}; {beyond(more)}: laterPods is {group.spec.later_pods}",
             )
         missing = f"; {_of(gone, wanted, 'does', 'do')} not exist" if gone else ""
         return GroupStep(Do.WAIT, GroupPhase.BOUND, WaitReason.BOUND, f"{has}{missing}")
@@ -351,7 +353,7 @@ def group_overview(group: GroupState, placement: GroupPlacement | None, *, is_pa
         len(group.released) + len(group.bound),
         len(group.bound),
         min(created, default=None),
-        group.spec.decision_timeout,
+        group.spec.last_after,
         status.reason,
         status.message,
     )

@@ -276,7 +276,7 @@ class Adopted:
 
 
 @dataclass(frozen=True, slots=True)
-class NoRoom:
+class DomainFull:
     """The decided domain has no room, none of the released pods exists, and the policy lets the group have another domain."""
 
 
@@ -371,7 +371,7 @@ class PlacementDeleted:
 
 
 OfDecision: TypeAlias = (
-    DomainChosen | VictimsChosen | VictimsGone | Written | NoAnswer | NotWritten | Adopted | NoRoom | Resumed
+    DomainChosen | VictimsChosen | VictimsGone | Written | NoAnswer | NotWritten | Adopted | DomainFull | Resumed
 )
 OfPods: TypeAlias = Sent | StillSent | NotReleased | Observed
 OfRoom: TypeAlias = RoomReserved | RoomNeeded | ReservationEnded | NoneAsked | AllReleased | AllBound
@@ -397,7 +397,7 @@ TRANSITIONS: Final[Mapping[type[Event], Mapping[type[State], Kinds]]] = {
     NoAnswer: _lead((Chosen, Unanswered), Unanswered),
     NotWritten: _lead((Chosen,), Waiting, Displaced, Unanswered) | _stay(Unanswered),
     Adopted: _lead((Waiting, Preempting, Unanswered), Releasing),
-    NoRoom: _lead((*_DECIDED, Expired, Unasked), Displaced) | _stay(Displaced, Preempting),
+    DomainFull: _lead((*_DECIDED, Expired, Unasked), Displaced) | _stay(Displaced, Preempting),
     Resumed: _lead((Displaced, Preempting, Bound, Unasked), *_DECIDED),
     RoomReserved: _lead((Displaced,), *_DECIDED) | _stay(*_DECIDED, Expired, Unasked, Bound, Unanswered),
     RoomNeeded: _stay(*_ALIVE),
@@ -465,7 +465,7 @@ def _after_decision(state: State, event: OfDecision) -> State | None:
             return _searching(decided)
         case Adopted(decision=decision), _:
             return Releasing(decision) if decided is None else None
-        case NoRoom(), _:
+        case DomainFull(), _:
             # A group with a pod on its way is not decided anew, because a group is never split.
             is_split = decided is None or bool(decided.pods.sent)
             return None if is_split else state if isinstance(state, Preempting) else _searching(decided)

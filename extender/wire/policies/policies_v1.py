@@ -59,6 +59,7 @@ from extender.wire.policies.node_terms import (
 )
 from extender.wire.policies.policy_schema import DEFAULT_AFTER, SPEC
 from extender.wire.policies.policy_validation import validate
+from extender.wire.policies.release_options import read_options
 from extender.wire.policies.release_schema import DOMAIN, RELEASE, SIZE
 from extender.wire.policies.schema import reader_of
 
@@ -305,7 +306,7 @@ def _release(spec: JsonObject) -> ReleaseSpec | None:
         group_label=group.get("label") or "",
         size=GroupSize(**_read_size(size)),
         domains=tuple(map(_domain, release.get("domains") or ())),
-        **_read_release(release),
+        **{**_read_release(release), **read_options(release)._asdict()},
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from extender.model.constraints.labels import is_label_key, is_label_value
 from extender.model.policies import GROUP, JsonObject
 from extender.model.release import (
+    DECISION_TIMEOUT,
+    LAST_ACTIONS,
     MOST_DOMAINS,
     MOST_LEVELS,
     MOST_PODS_OF_QUOTA,
@@ -17,16 +20,24 @@ from extender.model.release import (
     MOST_VALUES,
     RELEASE_GATE,
     TAINTS_OF_KUBERNETES,
+    LaterPods,
+    NoRoom,
+    Strategy,
+)
+from extender.model.resources import PODS
+from extender.model.units import Duration
+from extender.wire.policies.field_errors import ErrorType, Problems, check_label_key, check_namespace, check_tolerations
+from extender.wire.policies.pod_schema import TOLERATION
+from extender.wire.policies.release_options import (
+    OF_LATER_PODS,
+    OF_NO_ROOM,
     Growth,
     OnTimeout,
     ReleaseMode,
     Replacement,
-    Strategy,
     WhenNoRoom,
+    older_options,
 )
-from extender.model.resources import PODS
-from extender.wire.policies.field_errors import ErrorType, Problems, check_label_key, check_namespace, check_tolerations
-from extender.wire.policies.pod_schema import TOLERATION
 from extender.wire.policies.schema import (
     DNS_LABEL,
     LABEL,
@@ -54,6 +65,8 @@ _LONGEST_NAME: Final = 100  # of a resource, in an error
 _LONGEST_TIMEOUT: Final = 7 * 24 * 3600.0
 _OWN_TAINT: Final = "must not be the key of a taint that Kubernetes itself sets"
 _TIMEOUT_LIMITS: Final = "must be more than 0 and at most 168h"
+_NEEDS_GROWTH: Final = "needs a domain with `mayGrow: true`"
+_OUTSIDE: Final = frozenset({NoRoom.SEVERAL_DOMAINS, NoRoom.COARSER_DOMAIN, NoRoom.ANYWHERE})
 
 
 def _check_gate(found: Problems, gate: str, path: str) -> None:
@@ -170,7 +183,7 @@ DOMAIN: Final = Record(
         Field("preferred", Many(_VALUE, MOST_VALUES, is_set=True), "Those of the values that pods prefer."),
         Field("quota", _QUOTA, "What released pods of this policy may have in the domain."),
         _BROUGHT_BY_POLICY,
-        Field("mayGrow", Flag(), "Nodes may be added for pods that wait for room here, see whenNoRoom."),
+        Field("mayGrow", Flag(), "Nodes may be added for pods that wait for room here, see noRoom."),
     ),
     (
         predicate(
@@ -212,12 +225,57 @@ def _stays_inside(found: Problems, release: JsonObject, path: str) -> None:
         found.invalid(f"{path}.mode", "Preferred", f"would release groups outside of `{limit}`")
     if limit and release.get("onTimeout") not in (None, OnTimeout.KEEP_GATED):
         found.invalid(f"{path}.onTimeout", release["onTimeout"], f"would release groups outside of `{limit}`")
+    for action, at in _actions(release, path):
+        if limit and action in _OUTSIDE:
+            found.invalid(f"{at}.action", action, f"would release groups outside of `{limit}`")
 
 
 def _may_grow(found: Problems, release: JsonObject, path: str) -> None:
     may_grow = any(domain.get("mayGrow") is True for domain, _ in _domains(release, path))
     if release.get("whenNoRoom") == WhenNoRoom.RELEASE and not may_grow:
-        found.invalid(f"{path}.whenNoRoom", "Release", "needs a domain with `mayGrow: true`")
+        found.invalid(f"{path}.whenNoRoom", "Release", _NEEDS_GROWTH)
+    for action, at in _actions(release, path):
+        if action == NoRoom.GROWING_DOMAIN and not may_grow:
+            found.invalid(f"{at}.action", action, _NEEDS_GROWTH)
+
+
+def _takes_turns(found: Problems, release: JsonObject, path: str) -> None:
+    """An action comes no earlier than the one before it, and what is done in the end comes last."""
+    steps, latest = _steps(release, path), 0.0
+    for number, (step, at) in enumerate(steps, start=1):
+        action, after = step.get("action"), _seconds_of(step)
+        if action in LAST_ACTIONS and number < len(steps):
+            found.invalid(f"{at}.action", action, "must be the last action")
+        if after is not None and after < latest:
+            found.invalid(f"{at}.after", step.get("after", ""), "is less than the time of the action before it")
+        latest = max(latest, after or 0.0)
+
+
+def _replaces(found: Problems, release: JsonObject, path: str) -> None:
+    for name, older in (("noRoom", OF_NO_ROOM), ("laterPods", OF_LATER_PODS)):
+        for other in older_options(release, older) if release.get(name) is not None else ():
+            found.invalid(f"{path}.{other}", release[other], f"has no place beside `{name}`, which replaces it")
+
+
+def _replaces_rules(name: str, older: Mapping[str, str]) -> Iterator[FieldRule]:
+    for other, default in older.items():
+        text = f"has no place beside `{name}`, which replaces it"
+        yield FieldRule(f"!has(self.{name}) || !has(self.{other}) || self.{other} == '{default}'", text, f".{other}")
+
+
+def _texts_of(actions: Iterable[NoRoom]) -> str:
+    return ", ".join(f"'{action}'" for action in NoRoom if action in set(actions))
+
+
+def _seconds_of(step: JsonObject) -> float | None:
+    """After how many seconds an action is done; None if that cannot be read."""
+    after = step.get("after")
+    if not after:
+        return DECISION_TIMEOUT if step.get("action") in LAST_ACTIONS else 0.0
+    try:
+        return float(Duration.parse(after)) if isinstance(after, str) else None
+    except ValueError:
+        return None
 
 
 def _stays_inside_rules(limit: str) -> tuple[FieldRule, ...]:
@@ -225,9 +283,34 @@ def _stays_inside_rules(limit: str) -> tuple[FieldRule, ...]:
     return (
         FieldRule(f"!has(self.{limit}) || !has(self.mode) || self.mode != 'Preferred'", text, ".mode"),
         FieldRule(f"!has(self.{limit}) || !has(self.onTimeout) || self.onTimeout == 'KeepGated'", text, ".onTimeout"),
+        FieldRule(
+            f"!has(self.{limit}) || !has(self.noRoom) || !self.noRoom.exists(each, each.action in [{_texts_of(_OUTSIDE)}])",
+            text,
+            ".noRoom",
+        ),
     )
 
 
+_ACTION: Final = Record(
+    (
+        Field("action", choice(NoRoom, has_default=False), is_required=True),
+        Field(
+            "after",
+            duration(lambda seconds: 0 < seconds <= _LONGEST_TIMEOUT, _TIMEOUT_LIMITS),
+            "After which time of waiting: at once without it, and after 10m for CoarserDomain, Anywhere and Wait.",
+        ),
+    ),
+    (
+        predicate(
+            None,
+            FieldRule(
+                "!has(self.after) || (duration(self.after) > duration('0s') && duration(self.after) <= duration('168h'))",
+                _TIMEOUT_LIMITS,
+                ".after",
+            ),
+        ),
+    ),
+)
 SIZE: Final = Record(
     (Field("count", WholeNumber(1, MOST_PODS)), Field("label", LABEL_KEY), Field("annotation", LABEL_KEY)),
     is_choice=True,
@@ -267,28 +350,29 @@ RELEASE: Final = Record(
         ),
         pods_of_quota("maxPerDomain", "How many pods of this policy each domain may have.", least=1),
         Field(
-            "mode",
-            choice(ReleaseMode),
-            "What happens if no domain holds a group: it waits, or it is released without one.",
+            "noRoom",
+            Many(_ACTION, len(NoRoom), least=1, keys=("action",), needs="must list at least one action"),
+            "What is done for a group that no domain has room for, in order: GrowingDomain releases it into the first domain that "
+            "may grow, Preempt removes pods of lower priority, SeveralDomains releases it into several. In the end CoarserDomain, "
+            "Anywhere or Wait.",
         ),
+        Field(
+            "laterPods",
+            choice(LaterPods, has_default=False),
+            "What is done with pods that come after the decision: those beyond the size Join the domain, or wait to Replace one.",
+        ),
+        Field("mode", choice(ReleaseMode, has_default=False), "Deprecated, use noRoom: Preferred is SeveralDomains."),
         Field("strategy", choice(Strategy), "Which of the domains that hold a group."),
         Field("exclusive", Flag(default=False), "The domain takes no other group of this policy."),
         Field(
             "decisionTimeout",
-            duration(lambda seconds: 0 < seconds <= _LONGEST_TIMEOUT, _TIMEOUT_LIMITS, default="10m"),
-            "How long a group waits for its decision.",
+            duration(lambda seconds: 0 < seconds <= _LONGEST_TIMEOUT, _TIMEOUT_LIMITS),
+            "Deprecated, use noRoom: the time of its last action.",
         ),
-        Field("onTimeout", choice(OnTimeout), "What happens then."),
-        Field("replacement", choice(Replacement), "Where a pod goes that replaces one of a decided group."),
-        Field(
-            "growth", choice(Growth), "Where pods go beyond the size of a decided group: into its domain, or nowhere."
-        ),
-        Field(
-            "whenNoRoom",
-            choice(WhenNoRoom),
-            "What happens to a complete group if no domain has room: it waits, it is released into the first domain that "
-            "may grow, where its pods wait for nodes, or pods of lower priority are preempted for it.",
-        ),
+        Field("onTimeout", choice(OnTimeout, has_default=False), "Deprecated, use noRoom: its last action."),
+        Field("replacement", choice(Replacement, has_default=False), "Deprecated, use laterPods: Redecide is OrMove."),
+        Field("growth", choice(Growth, has_default=False), "Deprecated, use laterPods: KeepGated is Replace."),
+        Field("whenNoRoom", choice(WhenNoRoom, has_default=False), "Deprecated, use noRoom: Release is GrowingDomain."),
     ),
     (
         predicate(
@@ -329,10 +413,27 @@ RELEASE: Final = Record(
             FieldRule(
                 "!has(self.whenNoRoom) || self.whenNoRoom != 'Release'"
                 " || (has(self.domains) && self.domains.exists(each, has(each.mayGrow) && each.mayGrow))",
-                "needs a domain with `mayGrow: true`",
+                _NEEDS_GROWTH,
                 ".whenNoRoom",
             ),
+            FieldRule(
+                "!has(self.noRoom) || !self.noRoom.exists(each, each.action == 'GrowingDomain')"
+                " || (has(self.domains) && self.domains.exists(each, has(each.mayGrow) && each.mayGrow))",
+                _NEEDS_GROWTH,
+                ".noRoom",
+            ),
         ),
+        predicate(
+            _takes_turns,
+            FieldRule(
+                f"!has(self.noRoom) || self.noRoom.filter(each, each.action in [{_texts_of(LAST_ACTIONS)}]).size() == 0"
+                f" || (self.noRoom.filter(each, each.action in [{_texts_of(LAST_ACTIONS)}]).size() == 1"
+                f" && self.noRoom[self.noRoom.size() - 1].action in [{_texts_of(LAST_ACTIONS)}])",
+                f"must have one of {', '.join(action for action in NoRoom if action in LAST_ACTIONS)} at the end, and nowhere else",
+                ".noRoom",
+            ),
+        ),
+        predicate(_replaces, *_replaces_rules("noRoom", OF_NO_ROOM), *_replaces_rules("laterPods", OF_LATER_PODS)),
     ),
 )
 
@@ -341,6 +442,16 @@ def _domains(release: JsonObject, path: str) -> list[tuple[JsonObject, str]]:
     listed = release.get("domains")
     numbered = enumerate(listed[:MOST_DOMAINS] if isinstance(listed, list) else ())
     return [(each, f"{path}.domains[{number}]") for number, each in numbered if isinstance(each, dict)]
+
+
+def _steps(release: JsonObject, path: str) -> list[tuple[JsonObject, str]]:
+    listed = release.get("noRoom")
+    numbered = enumerate(listed[: len(NoRoom)] if isinstance(listed, list) else ())
+    return [(step, f"{path}.noRoom[{number}]") for number, step in numbered if isinstance(step, dict)]
+
+
+def _actions(release: JsonObject, path: str) -> list[tuple[Any, str]]:
+    return [(step.get("action"), at) for step, at in _steps(release, path) if isinstance(step.get("action"), str)]
 
 
 def _texts(value: Any) -> list[str]:

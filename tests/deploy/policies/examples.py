@@ -75,14 +75,10 @@ FULL: Final[Json] = {
                 },
             ],
             "maxPerDomain": 60,
-            "whenNoRoom": "Release",
-            "mode": "Required",
             "strategy": "InOrder",
             "exclusive": True,
-            "decisionTimeout": "1m30s",
-            "onTimeout": "KeepGated",
-            "replacement": "Redecide",
-            "growth": "KeepGated",
+            "noRoom": [{"action": "GrowingDomain"}, {"action": "Wait", "after": "1m30s"}],
+            "laterPods": "ReplaceOrMove",
         },
         "nodeSelector": {"example.com/pool": "etcd", "dedicated": ""},
         "affinity": {
@@ -488,5 +484,36 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
     "release: unknown end without room": (_release(whenNoRoom="Panic"), "spec.release.whenNoRoom"),
     "release: unknown replacement": (_release(replacement="Anywhere"), "spec.release.replacement"),
     "release: unknown growth": (_release(growth="Anywhere"), "spec.release.growth"),
+    "release: no action": (_release(noRoom=[]), "spec.release.noRoom"),
+    "release: unknown action": (_release(noRoom=[{"action": "Panic"}]), "spec.release.noRoom[0].action"),
+    "release: an action twice": (
+        _release(noRoom=[{"action": "Preempt"}, {"action": "Preempt", "after": "1m"}]),
+        "spec.release.noRoom[1]",
+    ),
+    "release: an action after no time": (
+        _release(noRoom=[{"action": "Preempt", "after": "0s"}]),
+        "spec.release.noRoom[0].after",
+    ),
+    "release: an action after the last one": (
+        _release(noRoom=[{"action": "Anywhere"}, {"action": "Preempt"}]),
+        "spec.release.noRoom",
+    ),
+    "release: an action that finds no domain to grow": (
+        _release(noRoom=[{"action": "GrowingDomain"}]),
+        "spec.release.noRoom",
+    ),
+    "release: an action outside of the domains": (
+        _domains(_domain("a", "b"), noRoom=[{"action": "Anywhere"}]),
+        "spec.release.noRoom",
+    ),
+    "release: older fields beside the actions": (
+        _release(noRoom=[{"action": "Preempt"}], onTimeout="Ungate"),
+        "spec.release.onTimeout",
+    ),
+    "release: unknown later pods": (_release(laterPods="Leave"), "spec.release.laterPods"),
+    "release: older fields beside later pods": (
+        _release(laterPods="Join", growth="KeepGated"),
+        "spec.release.growth",
+    ),
     "wrong type": ({"priority": "high"}, "spec.priority"),
 }

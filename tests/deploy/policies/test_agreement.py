@@ -64,6 +64,12 @@ def test_domains_of_which_it_is_not_clear_where_a_pod_counts_are_refused(release
     assert errors_of(found) == [f"spec.release.{field}"]
 
 
+def test_an_action_that_comes_earlier_than_the_one_before_it_is_refused() -> None:
+    actions = [{"action": "Preempt", "after": "5m"}, {"action": "SeveralDomains", "after": "1m"}, {"action": "Wait"}]
+    found = policy(when=["Release"], release={"topology": ["zone"], "noRoom": actions})
+    assert errors_of(found) == ["spec.release.noRoom[1].after"]
+
+
 @pytest.mark.parametrize("crd", policy_crds(), ids=lambda crd: str(crd["spec"]["names"]["kind"]))
 def test_the_fields_that_are_read_are_those_of_the_schema(crd: Json) -> None:
     fields = schema_of(crd)["properties"]["spec"]["properties"]

@@ -9,12 +9,13 @@ from typing import Any
 
 from extender.kube.errors import Unreachable
 from extender.model.objects import Pod
-from extender.model.release import Growth, OnTimeout, ReleaseMode, Replacement, WhenNoRoom
+from extender.model.release import GroupKey, LaterPods, NoRoom, NoRoomAction
 from extender.settings.policies import Release
 from extender.verbs.release.states import Event, State, advance
 from tests.fake_api import never
 from tests.tasks.release.queued_groups import bind_some, failing, show_some
 from tests.tasks.release.quota_scene import QuotaScene, domain
+from tests.tasks.release.scene import POLICY
 
 ROOMS = {"a": 5, "b": 3, "c": 2}
 SIZES = {"p": 2, "q": 3, "r": 1}
@@ -23,18 +24,20 @@ PRIORITIES = {"p": 0, "q": 10, "r": 5}
 
 def any_options(rng: Random) -> dict[str, Any]:
     """Fields of a policy that validation accepts together."""
-    when_no_room, mode = rng.choice([*WhenNoRoom, WhenNoRoom.PREEMPT]), rng.choice([*ReleaseMode, ReleaseMode.REQUIRED])
-    has_domains = when_no_room is WhenNoRoom.RELEASE or rng.random() < 0.3
+    has_domains = rng.random() < 0.5
     domains = tuple(domain(zone, rng.choice([None, 5]), may_grow=zone != "c") for zone in ROOMS) if has_domains else ()
+    possible = [NoRoom.PREEMPT, NoRoom.GROWING_DOMAIN if has_domains else NoRoom.SEVERAL_DOMAINS]
+    rng.shuffle(possible)
+    actions, after = list[NoRoomAction](), 0.0
+    for action in possible[: rng.randrange(3)]:
+        after += rng.choice([0.0, 0.0, 4.0])
+        actions.append(NoRoomAction(action, after))
+    last = NoRoom.WAIT if has_domains else rng.choice([NoRoom.WAIT, NoRoom.ANYWHERE, NoRoom.COARSER_DOMAIN])
     return {
         "domains": domains,
-        "mode": ReleaseMode.REQUIRED if has_domains else mode,
-        "on_timeout": OnTimeout.KEEP_GATED if has_domains else rng.choice(list(OnTimeout)),
-        "when_no_room": when_no_room,
-        "replacement": rng.choice(list(Replacement)),
-        "growth": rng.choice(list(Growth)),
+        "no_room": (*actions, NoRoomAction(last, rng.choice([8.0, 60.0, 100_000.0]))),
+        "later_pods": rng.choice(list(LaterPods)),
         "exclusive": rng.random() < 0.3,
-        "decision_timeout": rng.choice([5.0, 60.0, 100_000.0]),
     }
 
 
@@ -70,6 +73,10 @@ class Transitions(Counter[tuple[type[Event], type[State], type[State]]]):
         return after
 
 
+def key_of(gang: str) -> GroupKey:
+    return GroupKey("default", POLICY, gang)
+
+
 def judge(scene: AnyPolicy) -> None:
     assert not scene.manager.failures
     for gang in SIZES:
@@ -93,24 +100,25 @@ async def fill(scene: AnyPolicy) -> None:
 
 async def disturb(scene: AnyPolicy, rng: Random) -> None:
     gang = rng.choice(list(SIZES))
-    match rng.randrange(12):
+    match rng.randrange(13):
         case 0:
             show_some(scene, rng)
         case 1 | 2:
             bind_some(scene, rng)
         case 3:
             create(scene, rng, gang)
-        case 4 if there := scene.pods_of(gang):
-            scene.delete(rng.choice(there))
-        case 5:
-            for name in scene.pods_of(gang):
+        case 4 | 5:
+            there = scene.pods_of(gang)
+            for name in rng.sample(there, rng.choice([min(1, len(there)), len(there)])):
                 scene.delete(name)
         case 6:
             zone = rng.choice(list(ROOMS))
             scene.add_node(zone, rng.choice([0, 1, ROOMS[zone], ROOMS[zone]]))
         case 7:
             scene.delete_victims()
-        case 8:
+        case 8:  # the scheduler asks about the pods of the group, so they keep their room until it expires
+            scene.index.reserved.requests.pods.update(scene.index.reserved.pods_of(key_of(gang)))
+        case 9:
             await scene.pass_time(rng.uniform(30.0, 400.0))
         case _:
             await scene.pass_time(rng.uniform(0.1, 6.0), shown=rng.random() < 0.5)

@@ -8,8 +8,9 @@ from typing import Any
 
 from extender.index.trial import TrialSteps
 from extender.model.objects import Pod
-from extender.model.release import GroupKey, Level, Proposal, Slot, WhenNoRoom
+from extender.model.release import GroupKey, Level, Proposal, Slot
 from extender.verbs.release.progress import GroupState
+from extender.wire.policies.release_options import WhenNoRoom
 from tests.tasks.release.scene import Scene
 
 

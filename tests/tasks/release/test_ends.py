@@ -9,8 +9,9 @@ import pytest
 from extender.index.trial import TrialSteps
 from extender.kube.effects import PodRef
 from extender.kube.errors import Rejected, Unreachable
-from extender.model.release import Growth, OnTimeout, Proposal, Replacement
+from extender.model.release import Proposal
 from extender.verbs.release.progress import GroupState
+from extender.wire.policies.release_options import Growth, OnTimeout, Replacement, translated
 from tests.fake_api import never
 from tests.tasks.release.scene import Scene
 
@@ -90,7 +91,9 @@ async def test_more_pods_than_the_size_wait_for_one_of_them_to_end_where_the_pol
         assert scene.free("a") == 2, "no room is kept for those that wait"
         scene.bind()
         await scene.pass_time(2)
-        assert scene.status("x")["message"] == "2 of 2 pods have a node; 2 more than the size wait: growth is KeepGated"
+        assert (
+            scene.status("x")["message"] == "2 of 2 pods have a node; 2 more than the size wait: laterPods is Replace"
+        )
         assert scene.status("x")["phase"] == "Bound"
         (event,) = [each for each in scene.events if each.reason == "GroupBeyondSize"]
         assert (event.type, event.about) == ("Warning", PodRef.of(scene.index.pods["uid-x-3"]))
@@ -115,7 +118,9 @@ async def test_a_group_without_room_ends_as_its_policy_says(action: OnTimeout, r
         assert scene.released() == {}
         await scene.pass_time(20)
         assert scene.released() == released
-        assert scene.counts.of[f"timeout {action}"] == 1
+        assert (
+            scene.counts.of[f"timeout {translated(on_timeout=action, decision_timeout=60.0).no_room[-1].action}"] == 1
+        )
         if action is OnTimeout.KEEP_GATED:
             assert scene.status("x")["phase"] == "TimedOut"
             scene.rooms["a"] = 3

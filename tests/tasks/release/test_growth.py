@@ -9,8 +9,9 @@ import pytest
 
 from extender.index.trial import TrialSteps
 from extender.kube.effects import PodRef
-from extender.model.release import Growth, OnTimeout, Proposal
+from extender.model.release import Proposal
 from extender.verbs.release.progress import GroupState, WaitReason
+from extender.wire.policies.release_options import Growth, OnTimeout, translated
 from tests.gangs import gated_json
 from tests.tasks.release.grown_groups import grown, play, restart
 from tests.tasks.release.scene import Scene
@@ -98,7 +99,9 @@ async def test_pods_that_find_no_room_in_time_are_let_go_into_the_domain_or_kept
         await scene.pass_time(40)
         assert len(scene.released()) == (6 if action is OnTimeout.UNGATE else 4)
         assert set(scene.released().values()) == {"a"}
-        assert scene.counts.of[f"timeout {action}"] == 1
+        assert (
+            scene.counts.of[f"timeout {translated(on_timeout=action, decision_timeout=60.0).no_room[-1].action}"] == 1
+        )
 
 
 async def test_further_pods_get_no_room_beyond_the_budget_of_their_namespace() -> None:

@@ -1,11 +1,12 @@
-"""whenNoRoom: Preempt. Pods of lower priority are removed once, their room is kept for the group, which is released when it is free."""
+"""The action Preempt. Pods of lower priority are removed once, their room is kept for the group, which is released when it is free."""
 
 from __future__ import annotations
 
 import pytest
 
-from extender.model.release import GroupKey, OnTimeout, Replacement
+from extender.model.release import GroupKey
 from extender.settings.policies import Release
+from extender.wire.policies.release_options import OnTimeout, Replacement
 from tests.tasks.release.contest import Contest
 from tests.tasks.release.scene import POLICY, Scene
 
@@ -47,7 +48,7 @@ async def test_a_group_that_preempts_none_says_that_pods_of_lower_priority_run(
         scene.create("waits", 0, 1, priority=priority)
         await scene.pass_time(10)
         said = scene.status("waits")["conditions"][0]
-    more = "; pods of lower priority run, and `whenNoRoom: Wait` preempts none of them" if runs_lower else ""
+    more = "; pods of lower priority run, and the policy preempts none of them" if runs_lower else ""
     assert (said["reason"], said["message"]) == ("NoRoom", f"zone=a holds 0 of 2{more}")
 
 

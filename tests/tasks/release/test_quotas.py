@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from extender.kube.errors import KubeError
-from extender.model.release import BroughtToleration, Domain, GroupSize, Strategy, WhenNoRoom
+from extender.model.release import BroughtToleration, Domain, GroupSize, Strategy
+from extender.wire.policies.release_options import WhenNoRoom
 from tests.contenders import stage
 from tests.fake_api import never
 from tests.tasks.release.quota_scene import QuotaScene, domain
@@ -162,7 +163,7 @@ async def test_pods_get_the_tolerations_of_their_domain_as_it_was_decided_and_th
     assert tolerations == {"x-1": [body], "x-2": [body], "y-1": []}
 
 
-# -- whenNoRoom: Release ------------------------------------------------------------------------------------------------
+# -- The action GrowingDomain ------------------------------------------------------------------------------------------------
 
 GROWING: dict[str, Any] = {
     "domains": (domain("spot"), domain("on-demand", may_grow=True), domain("metal", may_grow=True)),

@@ -9,9 +9,10 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import Conflict, KubeError, Rejected, Throttled, Unreachable
 from extender.model.policies import PolicyObject
-from extender.model.release import Growth, Strategy
+from extender.model.release import Strategy
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
+from extender.wire.policies.release_options import Growth
 from tests.fake_api import never
 from tests.gangs import FOREIGN_GATE
 from tests.tasks.release.scene import Scene

@@ -9,8 +9,9 @@ import pytest
 
 from extender.index.trial import TrialSteps
 from extender.kube.errors import Conflict, KubeError, Unreachable
-from extender.model.release import GroupKey, Growth, Proposal
+from extender.model.release import GroupKey, Proposal
 from extender.verbs.release.progress import GroupState
+from extender.wire.policies.release_options import Growth
 from tests.fake_api import Failing, never
 from tests.gangs import gated_json
 from tests.tasks.release.scene import POLICY, Scene

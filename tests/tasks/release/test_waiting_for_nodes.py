@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from extender.model.release import Domain, GroupSize, WhenNoRoom
+from extender.model.release import Domain, GroupSize, NoRoom, NoRoomAction
 from extender.settings.policies import Release
+from extender.wire.policies.release_options import WhenNoRoom
 from tests.tasks.release.quota_scene import QuotaScene, domain
 
 SHOP = "shop"
@@ -39,6 +40,19 @@ async def test_a_domain_that_may_grow_is_free_for_others_after_the_timeout_if_no
         assert "is taken by" in scene.why_not(waiting)
         await scene.pass_time(30)
         assert len(scene.released(waiting)) == 2
+
+
+async def test_a_domain_that_may_grow_is_used_after_the_time_that_the_policy_says() -> None:
+    actions = (NoRoomAction(NoRoom.GROWING_DOMAIN, 60.0), NoRoomAction(NoRoom.WAIT, 600.0))
+    scene = QuotaScene({}, domains=ONE_AND_TWO, no_room=actions)
+    scene.rooms = {"a": 0, "b": 0}
+    scene.create("x", 1, 2)
+    async with scene.leading():
+        await scene.pass_time(50)
+        assert scene.released() == {}
+        assert scene.why("x")[0] == "NoRoom"
+        await scene.pass_time(20)
+        assert scene.where() == {"a": 2}
 
 
 async def test_a_domain_in_which_a_pod_runs_is_not_free() -> None:
