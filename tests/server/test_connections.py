@@ -99,12 +99,17 @@ async def test_connections_that_wait_for_the_turn_of_their_handshake_keep_no_cli
             each.close()
 
 
-async def test_what_is_no_http_is_answered_without_what_was_sent(connection: Wire) -> None:
+async def test_what_is_no_http_is_answered_and_logged_without_what_was_sent(
+    connection: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
     await connection.send(b"SPOIL \x1b[31m HTTP/9.9\r\n\r\n")
     assert await connection.status() == 400
     assert "error" in orjson.loads(connection.body)
     assert b"31m" not in connection.body
     assert await connection.closed()
+    (record,) = caplog.records
+    assert record.getMessage() == "connection closed"
+    assert vars(record)["problem"] == "400, message: Invalid method encountered"
 
 
 async def test_an_answer_that_is_not_taken_is_given_up() -> None:

@@ -410,7 +410,8 @@ class _FrameworkLog(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, _level: int, msg: object, *_args: object, exc_info: Any = None, **_: Any) -> None:  # type: ignore[override]
         """One error."""
-        problem = str(exc_info or msg).partition("\n")[0][:_LONGEST_PROBLEM].rstrip(": ")
+        lines = str(exc_info or msg).splitlines()[:2]  # later lines repeat the bytes of the client
+        problem = " ".join(line.strip() for line in lines)[:_LONGEST_PROBLEM].rstrip(": ")
         self._warnings.warn((msg, type(exc_info)), problem=problem, error=type(exc_info).__name__)
 
 
