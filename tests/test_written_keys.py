@@ -11,8 +11,9 @@ from typing import Final
 
 import pytest
 
+from extender.model.policies import SCALARS
 from extender.tasks.preemption import executor
-from extender.verbs.admit.pod_fields import GATES, SCALARS, TERMS_PATH
+from extender.verbs.admit.pod_fields import GATES, TERMS_PATH
 from extender.verbs.release.progress import WaitReason
 from extender.wire.api_calls import API_CALLS
 from extender.wire.policies.group_placements import CONDITION

@@ -339,6 +339,17 @@ _SPREAD_WEIGHT: Final = 3
 _PAIR_WEIGHT: Final = 2
 
 
+# The fields of a pod's spec that a directive sets to one text, and the field of `Directives` with the text (schedulerName: with several
+# texts, of which a pod gets one). Injection, its record, the comparison of policies and their page read this table.
+SCALARS: Final = {
+    "nodeName": "node_name",
+    "schedulerName": "scheduler_names",
+    "priorityClassName": "priority_class_name",
+}
+# The scalars that only a new pod can get, and that the API server leaves empty.
+PLAIN_SCALARS: Final = tuple(name for name in SCALARS if name not in ("nodeName", "schedulerName"))
+
+
 @dataclass(frozen=True, slots=True)
 class Directives:
     """What a policy directs, prepared for injection."""
@@ -346,7 +357,7 @@ class Directives:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_name: str = ""
     scheduler_names: tuple[str, ...] = ()
-    priority_class: str = ""
+    priority_class_name: str = ""
     scheduling_gates: tuple[str, ...] = ()
     required_node_terms: tuple[NodeTerm, ...] | None = None
     # Elements to append, by the dotted path of the list below the pod's spec.
@@ -361,9 +372,14 @@ class Directives:
     node_keys: frozenset[str] = frozenset()
     # The work of applying them to a pod that lacks them all, without node terms, in elements.
     weight: int = field(init=False, repr=False, compare=False)
+    # By the name in `SCALARS`, only where the policy directs it.
+    scalars: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Computes the weight. O(lists)."""
+        """Computes the weight and the scalars. O(lists)."""
+        values = {name: getattr(self, attribute) for name, attribute in SCALARS.items()}
+        scalars = {name: (value,) if isinstance(value, str) else value for name, value in values.items() if value}
+        object.__setattr__(self, "scalars", scalars)
         spread = self.lists.get("topologySpreadConstraints", ())
         elements = sum(map(len, self.lists.values())) + len(self.spread)
         weight = 1 + elements + _SPREAD_WEIGHT * len(spread) + _PAIR_WEIGHT * len(self.node_selector)

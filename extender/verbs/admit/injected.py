@@ -16,9 +16,9 @@ import msgspec
 
 from extender.index.policies import PoliciesView
 from extender.model.constraints.clauses import Clause
-from extender.model.policies import INJECTED_ANNOTATION, JsonObject, NodeTerm, Policy, PolicyKey
+from extender.model.policies import INJECTED_ANNOTATION, SCALARS, JsonObject, NodeTerm, Policy, PolicyKey
 from extender.verbs.admit.json_edits import SpecFields, drop, get, put
-from extender.verbs.admit.pod_fields import GATES, SCALARS, TERMS_PATH, Changes, made
+from extender.verbs.admit.pod_fields import GATES, TERMS_PATH, Changes, made
 from extender.wire.policies.node_terms import LISTS, SPREAD, counts_of, item_key, node_term
 
 _PATHS: Final = frozenset({*LISTS, GATES})
@@ -159,15 +159,10 @@ def _injects(policy: Policy, record: PolicyRecord) -> bool:
     keys = {path: items.keys for path, items in directs.lists.items()} | {
         GATES: {item_key(GATES, {"name": name}) for name in gates}
     }
-    fields = {
-        "nodeName": (directs.node_name,),
-        "schedulerName": directs.scheduler_names,
-        "priorityClassName": (directs.priority_class,),
-    }
     spread = [new for new, _ in record.were_constraints]
     completed = {directive.topology_key for directive in directs.spread}
     return (
-        all(value in fields.get(name, ()) for name, value in record.fields.items())
+        all(value in directs.scalars.get(name, ()) for name, value in record.fields.items())
         and record.node_selector.items() <= directs.node_selector.items()
         and record.spread.keys() <= completed
         and all(

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from extender.model.constraints.directed import DirectedConstraint
 from extender.model.constraints.spread import SpreadConstraint
 from extender.model.policies import (
+    PLAIN_SCALARS,
     ConflictPolicy,
     Directives,
     FailurePolicy,
@@ -187,8 +188,9 @@ class Injection:
             self._set_scheduler(directives.scheduler_names, changes)
         if directives.scheduling_gates:
             self._add_gates(directives.scheduling_gates, changes)
-        if directives.priority_class:
-            self._set("priorityClassName", directives.priority_class, changes)
+        for name in PLAIN_SCALARS:
+            if name in directives.scalars:
+                self._set(name, directives.scalars[name][0], changes)
 
     def _is_affordable(self, policy: Policy) -> bool:
         """Whether the budget allows the policy. A policy is charged once, even if it is applied again."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from extender.model.policies import InjectedItem, JsonObject, NodeTerm, Size, TermPart
-from extender.verbs.admit.pod_fields import GATES, SCALARS, TERMS_PATH, Bounds, PodFields
+from extender.model.policies import SCALARS, InjectedItem, JsonObject, NodeTerm, Size, TermPart
+from extender.verbs.admit.pod_fields import GATES, TERMS_PATH, Bounds, PodFields
 from extender.verbs.admit.term_product import AdmissionBudget, JoinedTerm
 from extender.wire.policies.node_terms import bytes_of, counts_of, counts_within, is_unknown_field, item_key, node_term
 

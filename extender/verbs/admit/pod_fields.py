@@ -45,7 +45,6 @@ from extender.wire.policies.node_terms import NODE_TERMS
 from extender.wire.policies.policy_validation import limit_name
 
 GATES: Final = "schedulingGates"
-SCALARS: Final = ("nodeName", "schedulerName", "priorityClassName")
 TERMS_PATH: Final = (*NODE_TERMS.split("."), "nodeSelectorTerms")
 _SHOWN: Final = 64
 _BESIDE_PAIR: Final = len('"":"",')

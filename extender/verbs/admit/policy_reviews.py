@@ -264,12 +264,10 @@ def _both(one: LabelSelector, other: LabelSelector) -> tuple[Any, ...]:
 
 def _contradiction(mine: Directives, its: Directives, budget: AdmissionBudget) -> str:
     """The field in which the directives are opposite; empty where there is none."""
-    if mine.node_name and its.node_name and mine.node_name != its.node_name:
-        return "spec.nodeName"
-    if mine.priority_class and its.priority_class and mine.priority_class != its.priority_class:
-        return "spec.priorityClassName"
-    if mine.scheduler_names and its.scheduler_names and not set(mine.scheduler_names) & set(its.scheduler_names):
-        return "spec.schedulerName"
+    if mine.scalars and its.scalars:
+        for name in sorted(mine.scalars.keys() & its.scalars.keys()):
+            if set(mine.scalars[name]).isdisjoint(its.scalars[name]):
+                return f"spec.{name}"
     # Requirements on different labels never contradict each other. This ends most comparisons.
     if mine.node_keys.isdisjoint(its.node_keys):
         return ""

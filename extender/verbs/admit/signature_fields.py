@@ -15,10 +15,10 @@ from extender.model.constraints.node_affinity import NodeAffinity, NodeSelectorT
 from extender.model.constraints.spread import SpreadConstraint, SpreadConstraints, revision_key
 from extender.model.constraints.terms import PodAffinity
 from extender.model.objects import PodSignature
-from extender.model.policies import InjectedItem, NodeTerm, Policy, Size
+from extender.model.policies import SCALARS, InjectedItem, NodeTerm, Policy, Size
 from extender.settings.rules import Rules
 from extender.verbs.admit.injected import InjectionRecord, nodes_without
-from extender.verbs.admit.pod_fields import SCALARS, Bounds, PodFields
+from extender.verbs.admit.pod_fields import Bounds, PodFields
 from extender.verbs.admit.spread_directives import of_revision
 from extender.verbs.admit.term_product import AdmissionBudget
 from extender.wire.objects.constraints import parsed_from, size_of_parts

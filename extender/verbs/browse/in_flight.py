@@ -227,13 +227,8 @@ def _texts(policy: Policy) -> Iterator[str]:
     if directives.soft_min_domains:
         yield f"topologySpreadConstraints with minDomains, scored: {len(directives.soft_min_domains)}"
     yield from (f"spread {directive.topology_key}: {', '.join(directive.texts())}" for directive in directives.spread)
-    for field, names in (
-        ("nodeName", (directives.node_name,)),
-        ("schedulerName", directives.scheduler_names),
-        ("priorityClassName", (directives.priority_class,)),
-        ("schedulingGates", directives.scheduling_gates),
-    ):
-        if any(names):
+    for field, names in (*directives.scalars.items(), ("schedulingGates", directives.scheduling_gates)):
+        if names:
             yield f"{field} {', '.join(names)}"
     if release is not None:
         kind = "Preferred" if release.does(NoRoom.SEVERAL_DOMAINS) else "Required"

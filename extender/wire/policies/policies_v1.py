@@ -243,7 +243,6 @@ def _directives(spec: JsonObject) -> Directives:
     read = _read_directives(spec) | {"scheduler_names": tuple(names)}
     return Directives(
         node_selector=pairs,
-        priority_class=spec.get("priorityClassName") or "",
         scheduling_gates=tuple(each["name"] for each in spec.get("schedulingGates") or ()),
         required_node_terms=required_terms,
         lists=_items(spec, parsed),

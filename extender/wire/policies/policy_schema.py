@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from extender.model.policies import ConflictPolicy, FailurePolicy, JsonObject, Mode, Moment, Targets
+from extender.model.policies import PLAIN_SCALARS, ConflictPolicy, FailurePolicy, JsonObject, Mode, Moment, Targets
 from extender.wire.policies.field_errors import (
     ErrorType,
     Problems,
@@ -127,7 +127,7 @@ SPREAD: Final = Record(
 _NO_GATE: Final = "a pod with a node may have no gate: leave out `nodeName`"
 _REFUSES_GATES: Final = "the API server refuses a gated pod that has a node"
 _EXISTING_PODS: Final = "acts on pods that exist, so `when` must contain Scheduling"
-_AT_ADMISSION_ONLY: Final = ("schedulerName", "schedulerNames", "schedulingGates", "priorityClassName")
+_AT_ADMISSION_ONLY: Final = ("schedulerName", "schedulerNames", "schedulingGates", *PLAIN_SCALARS)
 
 
 def _has_one_way_to_schedulers(found: Problems, spec: JsonObject, path: str) -> None:
