@@ -75,6 +75,7 @@ class NoRoom(StrEnum):
 
 LAST_ACTIONS: Final = frozenset({NoRoom.COARSER_DOMAIN, NoRoom.ANYWHERE, NoRoom.WAIT})
 DECISION_TIMEOUT: Final = 600.0  # seconds
+MOST_ACTIONS: Final = 3  # growing and several domains exclude each other, and there is one last action
 
 
 class NoRoomAction(NamedTuple):

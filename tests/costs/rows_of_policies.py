@@ -91,6 +91,7 @@ _SAMPLES: Final[dict[str, Callable[[int], Any]]] = {
     "required[]": lambda at: a_term({"matchLabels": {"app": f"app-{at}"}}),
     "preference": lambda at: {"matchExpressions": [{"key": f"key-{at}", "operator": "NotIn", "values": ["v"]}]},
     "nodeSelectorTerms[]": lambda at: {"matchExpressions": [{"key": f"key-{at}", "operator": "In", "values": ["v"]}]},
+    "noRoom[]": lambda at: {"action": ("Preempt", "SeveralDomains", "Wait")[at]},
     "ownerKinds[]": lambda at: f"Kind{at}",
     "matchLabelKeys[]": lambda at: f"key-{at}",
     # No value is in two domains, and the first one has all that grow, as those that are preferred must be among them.

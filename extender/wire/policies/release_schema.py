@@ -12,6 +12,7 @@ from extender.model.policies import GROUP, JsonObject
 from extender.model.release import (
     DECISION_TIMEOUT,
     LAST_ACTIONS,
+    MOST_ACTIONS,
     MOST_DOMAINS,
     MOST_LEVELS,
     MOST_PODS_OF_QUOTA,
@@ -351,7 +352,7 @@ RELEASE: Final = Record(
         pods_of_quota("maxPerDomain", "How many pods of this policy each domain may have.", least=1),
         Field(
             "noRoom",
-            Many(_ACTION, len(NoRoom), least=1, keys=("action",), needs="must list at least one action"),
+            Many(_ACTION, MOST_ACTIONS, least=1, keys=("action",), needs="must list at least one action"),
             "What is done for a group that no domain has room for, in order: GrowingDomain releases it into the first domain that "
             "may grow, Preempt removes pods of lower priority, SeveralDomains releases it into several. In the end CoarserDomain, "
             "Anywhere or Wait.",
@@ -446,7 +447,7 @@ def _domains(release: JsonObject, path: str) -> list[tuple[JsonObject, str]]:
 
 def _steps(release: JsonObject, path: str) -> list[tuple[JsonObject, str]]:
     listed = release.get("noRoom")
-    numbered = enumerate(listed[: len(NoRoom)] if isinstance(listed, list) else ())
+    numbered = enumerate(listed[:MOST_ACTIONS] if isinstance(listed, list) else ())
     return [(step, f"{path}.noRoom[{number}]") for number, step in numbered if isinstance(step, dict)]
 
 
