@@ -13,7 +13,7 @@ index does not count says what its result depends on (``version``, ``pod_key``, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -56,6 +56,7 @@ class PodsOfTeam(Counted):
 
     @property
     def filter_groups(self) -> tuple[GroupView, ...]:
+        """The groups that the filter reads."""
         return (self.by_rack,)
 
 
@@ -100,13 +101,13 @@ class TeamLimit(Rule):
         self.most = most
 
     def prepare_filter(self, _pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> ClauseFilter:
-        return ClauseFilter((self._clause(compiled, view, frame),))
+        """One clause; asked for only if something is counted for the pod."""
+        return ClauseFilter(tuple(self._clauses(compiled, view, frame)))
 
-    def _clause(self, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> BelowLimit:
-        found = compiled.get(PodsOfTeam)
-        assert found is not None, "the rule is active"
-        group = found.by_rack
-        return BelowLimit(group, frame.domains(group.key), frame.conflicting(group), self.most, frame, view)
+    def _clauses(self, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> Iterator[BelowLimit]:
+        if found := compiled.get(PodsOfTeam):
+            group = found.by_rack
+            yield BelowLimit(group, frame.domains(group.key), frame.conflicting(group), self.most, frame, view)
 
     def constraint_states(
         self,
@@ -117,14 +118,18 @@ class TeamLimit(Rule):
         most_domains: int = MOST_DOMAINS,
     ) -> Steps[Sequence[ConstraintState]]:
         """What an explanation shows of each domain; asked for as ``counts_by_domain`` is set."""
-        clause = self._clause(compiled, view, frame)
-        key, counts = clause.group.key, clause.counts
-        domains, more = yield from domain_states(
-            clause.group, key.nodes_in, counts, view, self.most.__gt__, most_domains
-        )
-        team = f"{TEAM}={compiled.signature.labels[TEAM]}"
-        reach = TermReach(why="every namespace", is_every=True)
-        state = ConstraintState(
-            _NAME, "teamLimit", key.key, team, reach, limit=self.most - 1, domains=domains, more_domains=more
-        )
-        return (state,)
+        states = []
+        for clause in self._clauses(compiled, view, frame):
+            key, counts = clause.group.key, clause.counts
+            domains, more = yield from domain_states(
+                clause.group, key.nodes_in, counts, view, self.most.__gt__, most_domains
+            )
+            team = f"{TEAM}={compiled.signature.labels[TEAM]}"
+            reach = TermReach(why="every namespace", is_every=True)
+            limit = self.most - 1
+            states.append(
+                ConstraintState(
+                    _NAME, "teamLimit", key.key, team, reach, limit=limit, domains=domains, more_domains=more
+                )
+            )
+        return states
