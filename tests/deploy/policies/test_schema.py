@@ -12,6 +12,7 @@ import yaml
 from deploy.policies.crds import FILE, all_crds, as_text, policy_crds
 from extender.model.policies import GROUP, VERSION
 from extender.settings.configuration import API_VERSION as SETTINGS_VERSION
+from extender.wire.policies.policy_schema import SPEC
 from extender.wire.policies.release_options import OF_LATER_PODS, OF_NO_ROOM
 from tests.deploy.policies.examples import API_VERSION, BAD, FULL, STATUS, Json, namespaced_full, policy
 
@@ -84,6 +85,11 @@ def test_every_field_name_of_the_schema_is_in_the_example_that_is_tried() -> Non
     # Excluded by schedulerNames, by schedulingGates, by other kinds of a group and of its size, and by noRoom and laterPods.
     older = {*OF_NO_ROOM, *OF_LATER_PODS} - {"mode"}
     assert known - tried == {"schedulerName", "nodeName", "owner", "count"} | older
+
+
+def test_each_field_of_a_policy_has_an_example_that_is_refused() -> None:
+    refused = [re.split(r"[.\[]", where)[1] for _, where in BAD.values() if where.startswith("spec.")]
+    assert {field.name for field in SPEC.fields} - set(refused) == set()
 
 
 def _field_names(value: Any) -> Iterator[str]:
