@@ -74,11 +74,14 @@ class Extender:
 
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric over the series that carry these labels; 0 when there is none."""
+        return sum([value for found, value in await self.series(name) if labels.items() <= found.items()])
+
+    async def series(self, name: str) -> list[tuple[dict[str, str], float]]:
+        """The series of a metric: labels and value."""
         async with self._connected() as session, session.get("/metrics") as answer:
             page = await answer.text()
         families = text_string_to_metric_families(page)
-        samples = [sample for family in families for sample in family.samples if sample.name == name]
-        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+        return [(each.labels, each.value) for family in families for each in family.samples if each.name == name]
 
     def _connected(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(self.url, connector=aiohttp.TCPConnector(ssl=self._trust))
