@@ -226,18 +226,9 @@ def _directives(spec: JsonObject) -> Directives:
     pairs = spec.get("nodeSelector") or {}
     # The namespace of the pod is not known yet: a `DirectedTerm` says whether it covers this namespace.
     pods, (required, preferred) = parse_affinity(affinity, "")
-    parsed: dict[str, Sequence[Element]] = {
-        PREFERRED_NODES: preferred,
-        POD_TERMS[0]: pods.required,
-        POD_TERMS[1]: pods.required_anti,
-        WEIGHTED_POD_TERMS[0]: pods.preferred,
-        WEIGHTED_POD_TERMS[1]: pods.preferred_anti,
-    }
-    pairs = spec.get("nodeSelector") or {}
-    # The namespace of the pod is not known yet: a `DirectedTerm` says whether it covers this namespace.
-    pods, (required, preferred) = parse_affinity(affinity, "")
     terms_of_pods = (pods.required, pods.required_anti, pods.preferred, pods.preferred_anti)
-    parsed = {PREFERRED_NODES: preferred, **dict(zip((*POD_TERMS, *WEIGHTED_POD_TERMS), terms_of_pods, strict=True))}
+    parsed: dict[str, Sequence[Element]] = {PREFERRED_NODES: preferred}
+    parsed |= zip((*POD_TERMS, *WEIGHTED_POD_TERMS), terms_of_pods, strict=True)
     # None: the policy requires nothing of nodes. An empty tuple would mean that no node matches.
     required_terms = None if terms is None else _required_terms(terms, required.terms or ())
     read = _read_directives(spec) | {"scheduler_names": tuple(names)}
