@@ -2,7 +2,12 @@
 
 A workload is admitted at every update. First the values that an earlier version of a policy injected are taken out of its
 template, then the policies of today are applied. So a changed or deleted policy leaves nothing behind. A value that the user has
-changed since stays. The annotation has one record for each pod template, by its JSON pointer (empty for a pod).
+changed since stays.
+
+The record has the injected values and the values that these replaced, so `subtract` merges three ways, like `kubectl apply`: the
+record is the state before, the object of the request is the user's, and the result is what the user wants without policies. Two whole
+documents would say the same in more bytes, and reach `MOST_RECORDED` earlier. The annotation has one record for each pod template, by
+its JSON pointer (empty for a pod).
 """
 
 from __future__ import annotations
