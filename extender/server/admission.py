@@ -19,7 +19,6 @@ import msgspec
 import orjson
 from aiohttp import web
 
-from extender.model.policies import GROUP
 from extender.model.units import Address
 from extender.server.failures import Failure, failure_of, not_ready
 from extender.server.health import livez, readiness_answer
@@ -31,14 +30,12 @@ from extender.settings.policies import Webhook
 from extender.tasks.readiness import Readiness
 from extender.telemetry.logs import RepeatedWarnings
 from extender.telemetry.metrics import AdmissionMetrics
-from extender.verbs.admit.reviews import TOO_LARGE, denied
+from extender.verbs.admit.policy_reviews import too_large_policy
 
 JsonObject = dict[str, Any]
 
 # An update carries the old object beside the new one, and the API server accepts objects of 3 MB.
 MAX_BODY_BYTES: Final = 8 * 2**20
-# etcd's default --max-request-bytes. https://etcd.io/docs/v3.5/dev-guide/limit/
-MAX_POLICY_BYTES: Final = 1536 * 2**10
 _BODIES_AT_ONCE: Final = 8  # of the largest size, in memory from their first byte until they are answered
 _SHARE_OF_TIMEOUT: Final = 0.8  # of the API server's patience; the rest is for the network
 _LONGEST_KIND: Final = 80
@@ -118,7 +115,7 @@ async def _review(request: web.Request) -> web.Response:
             await service.prepare(review, peer_of(request.remote or ""))
         answer = await service.decide(review)
         response, result = web.Response(body=orjson.dumps(answer), content_type="application/json"), _result_of(answer)
-    except PolicyTooLargeError as refused:
+    except DeniedUndecodedError as refused:
         response, result = web.json_response(refused.answer), "denied"
     except Exception as error:  # noqa: BLE001 - the outermost handler: an error that passed it would not be answered
         failure = _failure_of(error, service)
@@ -173,27 +170,26 @@ class _Envelope(msgspec.Struct, rename="camel"):
     request: dict[str, msgspec.Raw]
 
 
-class PolicyTooLargeError(Exception):
-    """Raised for a new policy that etcd cannot store. ``answer``: the review that denies it."""
+class DeniedUndecodedError(Exception):
+    """Raised for a review that is answered although its object is not decoded. ``answer``: the review that denies it."""
 
-    def __init__(self, uid: str, size: int) -> None:
-        super().__init__(uid)
-        text = f"the policy has {size} bytes; etcd stores at most {MAX_POLICY_BYTES} bytes of an object"
-        self.answer = denied(uid, TOO_LARGE, text)
+    def __init__(self, answer: JsonObject) -> None:
+        super().__init__("denied by its size")
+        self.answer = answer
 
 
 async def decode_review(body: bytes) -> JsonObject:
     """The review. Raises Failure where it has no request with a uid, because an answer must repeat the uid.
 
-    An object of 3 MB takes 40 ms to decode, and 30 ms to decide. So other requests are answered after each large object. A policy
-    that etcd cannot store is not decoded: raises `PolicyTooLargeError`.
+    An object of 3 MB takes 40 ms to decode, and 30 ms to decide. So other requests are answered after each large object. An
+    object that is denied by its size is not decoded: raises `DeniedUndecodedError`.
     """
     if len(body) <= _LARGE_OBJECT:
         return _decode(body)
     try:
         envelope = msgspec.json.decode(body, type=_Envelope)
         parts = {name: memoryview(value) for name, value in envelope.request.items()}
-        _check_policy_size(parts)
+        _check_size(parts)
         request: JsonObject = {}
         for name, value in parts.items():
             request[name] = orjson.loads(value)
@@ -204,14 +200,13 @@ async def decode_review(body: bytes) -> JsonObject:
     return _checked({"kind": envelope.kind, "apiVersion": envelope.api_version, "request": request})
 
 
-def _check_policy_size(parts: Mapping[str, memoryview]) -> None:
-    """Raises `PolicyTooLargeError` for a new policy above `MAX_POLICY_BYTES`. One that was stored before is reviewed."""
-    size = len(parts.get("object", b""))
-    if size <= MAX_POLICY_BYTES or len(parts.get("oldObject", b"")) > MAX_POLICY_BYTES:
-        return
+def _check_size(parts: Mapping[str, memoryview]) -> None:
+    """Raises `DeniedUndecodedError` for an object that is denied by its size."""
     kind, uid = orjson.loads(parts.get("kind", b"null")), orjson.loads(parts.get("uid", b"null"))
-    if isinstance(kind, dict) and kind.get("group") == GROUP and isinstance(uid, str) and uid:
-        raise PolicyTooLargeError(uid, size)
+    size, old_size = len(parts.get("object", b"")), len(parts.get("oldObject", b""))
+    group = kind.get("group") if isinstance(kind, dict) else None
+    if isinstance(uid, str) and uid and (denial := too_large_policy(uid, group, size, old_size)) is not None:
+        raise DeniedUndecodedError(denial)
 
 
 def _decode(body: bytes) -> JsonObject:

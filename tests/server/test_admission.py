@@ -17,7 +17,6 @@ import pytest
 from extender.model.units import Address, Duration
 from extender.server.admission import (
     MAX_BODY_BYTES,
-    MAX_POLICY_BYTES,
     AdmissionService,
     JsonObject,
     admitting,
@@ -27,6 +26,7 @@ from extender.server.failures import Failure
 from extender.settings.connections import Server
 from extender.settings.policies import Webhook
 from extender.telemetry.metrics import Metrics, read_page
+from extender.verbs.admit.policy_reviews import MAX_POLICY_BYTES
 from tests.fakes import running
 from tests.server.raw import wire
 from tests.server.serving import Decisions, Switch

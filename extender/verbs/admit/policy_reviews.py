@@ -19,7 +19,7 @@ from extender.model.policies import CLUSTER_KIND, GROUP, Directives, JsonObject,
 from extender.model.release import NoRoom, ReleaseSpec
 from extender.model.resources import PODS
 from extender.settings.configuration import Settings
-from extender.verbs.admit.reviews import FORBIDDEN, Request, allowed, denied, invalid
+from extender.verbs.admit.reviews import FORBIDDEN, TOO_LARGE, Request, allowed, denied, invalid
 from extender.verbs.admit.term_product import AdmissionBudget, TooManyTermsError, join, policy_terms
 from extender.wire.policies.field_errors import FieldError, Problems
 from extender.wire.policies.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEIGHTED_POD_TERMS, value_at
@@ -38,6 +38,21 @@ class NodeReader(Protocol):
 
 LabelsOf = Callable[[str], Labels | None]
 """The labels of a namespace by its name, None where they are not known."""
+
+
+# etcd's default --max-request-bytes. https://etcd.io/docs/v3.5/dev-guide/limit/
+MAX_POLICY_BYTES: Final = 1536 * 2**10
+
+
+def too_large_policy(uid: str, group: object, size: int, old_size: int) -> JsonObject | None:
+    """The denial of a new policy that etcd cannot store, by the sizes of the objects in bytes. None for any other object.
+
+    A policy that was stored with such a size before is reviewed.
+    """
+    if group != GROUP or size <= MAX_POLICY_BYTES or old_size > MAX_POLICY_BYTES:
+        return None
+    text = f"the policy has {size} bytes; etcd stores at most {MAX_POLICY_BYTES} bytes of an object"
+    return denied(uid, TOO_LARGE, text)
 
 
 def review_policy(
