@@ -97,6 +97,10 @@ def test_the_warning_about_older_options_writes_what_says_the_same() -> None:
         assert deprecation(written(**newer)) == ""
 
 
+def test_an_older_option_that_says_its_default_in_another_form_is_to_be_left_out() -> None:
+    assert deprecation(written(decisionTimeout="600s")) == "decisionTimeout: deprecated, leave it out"
+
+
 @pytest.mark.parametrize("field", ["mode", "whenNoRoom", "onTimeout", "decisionTimeout"])
 def test_a_default_that_an_older_schema_has_written_is_no_contradiction(field: str) -> None:
     defaults = {"mode": "Required", "whenNoRoom": "Wait", "onTimeout": "KeepGated", "decisionTimeout": "10m"}

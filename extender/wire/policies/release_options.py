@@ -1,7 +1,7 @@
 """The options of `release` before `noRoom` and `laterPods`: still accepted, and translated here into the fields in their place.
 
-`mode`, `whenNoRoom`, `onTimeout` and `decisionTimeout` were four answers to one question, in which order and after which time what is
-done for a group without room. `replacement` and `growth` were two about pods that come later.
+`mode`, `whenNoRoom`, `onTimeout` and `decisionTimeout` together said what is done for a group without room, and when. `replacement` and
+`growth` said what is done with pods that come later.
 """
 
 from __future__ import annotations
@@ -118,9 +118,11 @@ def read_options(release: JsonObject) -> Options:
 
 def _action(step: JsonObject) -> NoRoomAction:
     action, after = NoRoom(step["action"]), step.get("after")
-    if after:
-        return NoRoomAction(action, float(Duration.parse(after)))
-    return NoRoomAction(action, DECISION_TIMEOUT if action in LAST_ACTIONS else 0.0)
+    return NoRoomAction(action, float(Duration.parse(after)) if after else _default_after(action))
+
+
+def _default_after(action: NoRoom) -> float:
+    return DECISION_TIMEOUT if action in LAST_ACTIONS else 0.0
 
 
 def older_options(release: Mapping[str, Any], older: Mapping[str, str]) -> Iterator[str]:
@@ -137,10 +139,11 @@ def deprecation(release: JsonObject) -> str:
     if not names:
         return ""
     options = read_options(release)
-    steps = (
-        f"{{action: {step.action}, after: {step.after:g}s}}" if step.after else f"{{action: {step.action}}}"
-        for step in options.no_room
-    )
-    parts = [f"noRoom: [{', '.join(steps)}]"] if options.no_room else []
+    parts = [f"noRoom: [{', '.join(map(_written, options.no_room))}]"] if options.no_room else []
     parts += [f"laterPods: {options.later_pods}"] if options.later_pods is not LaterPods.JOIN else []
-    return f"{', '.join(names)}: deprecated, write {' and '.join(parts)}"
+    return f"{', '.join(names)}: deprecated, {'write ' + ' and '.join(parts) if parts else 'leave it out'}"
+
+
+def _written(step: NoRoomAction) -> str:
+    is_at_once = not step.after and not _default_after(step.action)
+    return f"{{action: {step.action}}}" if is_at_once else f"{{action: {step.action}, after: {step.after:g}s}}"
