@@ -339,8 +339,8 @@ _SPREAD_WEIGHT: Final = 3
 _PAIR_WEIGHT: Final = 2
 
 
-# The fields of a pod's spec that a directive sets to one text, and the field of `Directives` with the text (schedulerName: with several
-# texts, of which a pod gets one). Injection, its record, the comparison of policies and their page read this table.
+# The fields of a pod's spec that a directive sets to one text, each with its field of `Directives`. A policy may have several scheduler
+# names; a pod gets one of them. Injection, its record, the comparison of policies and their page read this table.
 SCALARS: Final = {
     "nodeName": "node_name",
     "schedulerName": "scheduler_names",

@@ -198,7 +198,7 @@ class ReleaseSpec:
         return any(step.action is action for step in self.no_room)
 
     def at(self, waited: float) -> ReleaseSpec:
-        """The same without the actions that come after more seconds of waiting. The last action stays. O(actions)."""
+        """The policy for a group that has waited so many seconds: without the actions that come later. The last action stays. O(actions)."""
         due = tuple(step for step in self.no_room if step.after <= waited or step.action in LAST_ACTIONS)
         return self if len(due) == len(self.no_room) else replace(self, no_room=due)
 

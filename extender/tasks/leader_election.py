@@ -57,7 +57,7 @@ class LeadershipLost(Rejected):
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionOptions:
-    """Times in seconds, with client-go's defaults; the settings have shorter ones. ``identity`` must be unique for each process."""
+    """Times in seconds. The defaults are client-go's; the settings have shorter defaults. ``identity``: unique for each process."""
 
     namespace: str
     name: str

@@ -170,9 +170,8 @@ class StepChooser:
         if proposal.slots or proposal.levels:
             memory.blocked("")
             # For a group that is too large there is room now, and none is kept from others.
-            return self._chosen(
-                group, memory, proposal.levels, not is_too_large if proposal.slots else memory.needs_room
-            )
+            needs_room = not is_too_large if proposal.slots else memory.needs_room
+            return self._chosen(group, memory, proposal.levels, needs_room=needs_room)
         return await self._wait_for_room(group, memory, proposal, version, begun, is_given_up=is_given_up)
 
     def _chosen(
@@ -180,7 +179,8 @@ class StepChooser:
         group: GroupState,
         memory: GroupMemory,
         levels: tuple[Level, ...],
-        needs_room: bool,  # noqa: FBT001
+        *,
+        needs_room: bool,
     ) -> GroupStep:
         claimed = self._clock.now() + claim_of(group.spec, levels, self._settings)
         memory.record(DomainChosen(levels, claimed, needs_room))

@@ -215,8 +215,8 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """Which schedulers ask about the pods of a group.
+class RequestingSchedulers:
+    """The schedulers that send requests about the pods of a group.
 
     - ``schedulers``: have asked about a pod of the group.
     - ``released_at``: since when released pods wait whose scheduler has asked about no pod of the group.
@@ -227,7 +227,9 @@ class Asking:
     released_at: Mapping[str, float] = field(default_factory=dict)
     unasked: frozenset[str] = frozenset()
 
-    def observe(self, group: GroupState, requests: Requests, now: float, seconds: float) -> tuple[Asking, float | None]:
+    def observe(
+        self, group: GroupState, requests: Requests, now: float, seconds: float
+    ) -> tuple[RequestingSchedulers, float | None]:
         """After a look at the requests, and when the room of more pods may be given back. O(pods of the group)."""
         # 1. A scheduler that has asked about one pod of the group will come to the others: they keep their room.
         # 2. A scheduler that asks about other pods may have a backlog before this group: the pods keep their room.
@@ -238,7 +240,9 @@ class Asking:
         released_at = {pod.uid: self.released_at.get(pod.uid, now) for pod in waiting}
         due = {pod.uid: max(released_at[pod.uid], requests.last_of(pod.scheduler)) + seconds for pod in waiting}
         unasked = frozenset(uid for uid, at in due.items() if now >= at)
-        return Asking(schedulers, released_at, unasked), min((at for at in due.values() if at > now), default=None)
+        return RequestingSchedulers(schedulers, released_at, unasked), min(
+            (at for at in due.values() if at > now), default=None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +271,7 @@ class GroupMemory(Progress):
         super().__init__(state or Waiting())
         self.first_seen: Final = first_seen
         self.goal = Goal(since)
-        self.asking = Asking()
+        self.requesting = RequestingSchedulers()
         self.report = Report()
         self.hold = Hold()
 
@@ -295,7 +299,7 @@ class GroupMemory(Progress):
 
     def with_room(self, group: GroupState) -> GroupState:
         """The group without the released pods whose room was given back."""
-        released = tuple(pod for pod in group.released if pod.uid not in self.asking.unasked)
+        released = tuple(pod for pod in group.released if pod.uid not in self.requesting.unasked)
         return group if len(released) == len(group.released) else replace(group, released=released)
 
 

@@ -382,8 +382,8 @@ class GroupReconciler:
         if decision is not None and group.spec.may_grow(decision.levels):
             with_room = tuple(pod for pod in group.released if reserved.node_of(pod.uid))
             group = replace(group, released=with_room)  # the others wait for nodes
-        memory.asking, again = memory.asking.observe(group, reserved.requests, now, self._settings.unasked)
-        unasked = memory.asking.unasked
+        memory.requesting, again = memory.requesting.observe(group, reserved.requests, now, self._settings.unasked)
+        unasked = memory.requesting.unasked
         if again is not None:
             self._queue.add_at(group.key, again)
         left = [slot for slot in reserved.slots_of(group.key) if slot.pod not in unasked]

@@ -4,10 +4,9 @@ A workload is admitted at every update. First the values that an earlier version
 template, then the policies of today are applied. So a changed or deleted policy leaves nothing behind. A value that the user has
 changed since stays.
 
-The record has the injected values and the values that these replaced, so `subtract` merges three ways, like `kubectl apply`: the
-record is the state before, the object of the request is the user's, and the result is what the user wants without policies. Two whole
-documents would say the same in more bytes, and reach `MOST_RECORDED` earlier. The annotation has one record for each pod template, by
-its JSON pointer (empty for a pod).
+The annotation has one record for each pod template, by its JSON pointer (empty for a pod). A record has the injected values, and the
+values of the user that they replaced. With it `subtract` merges three ways, like `kubectl apply`: what was injected, what the user wrote
+before, what the user writes now. Two whole documents in place of the record would reach `MOST_RECORDED` earlier.
 """
 
 from __future__ import annotations

@@ -542,7 +542,7 @@ def _after_room(state: State, event: OfRoom) -> State | None:
         case NoneAsked():
             free = _claiming(state, 0.0)
             decided = decided_of(free)
-            is_out = isinstance(free, Releasing | Placed | Expired | Bound) and decided is not None
+            is_out = isinstance(free, Releasing | Placed | Expired | Bound)
             return Unasked(decided) if is_out and decided is not None else free
         case AllReleased():
             return _within(state, _placed)
