@@ -30,7 +30,11 @@ _PUBLIC: Final = 0o644
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser. The defaults are for an extender on the machine of the scheduler."""
-    parser = commands.add_parser("certs", help="make certificates for the extender and for its clients")
+    parser = commands.add_parser(
+        "certs",
+        help="make certificates for the extender and for its clients",
+        examples=["--out certs --names placement-extender.kube-system.svc"],
+    )
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for the files")
     parser.add_argument(
         "--authority", metavar="DIR", help="folder of the authority's key, kept for renewals (OUT/authority)"

@@ -44,16 +44,24 @@ _TEN_TIMES: Final = (  # the default weights times ten, see "The scale of scores
 
 def add_parser(commands: Commands) -> None:
     """Adds the parsers of both actions."""
-    config = commands.add_parser("config", help="work with configuration files")
+    config = commands.add_parser(
+        "config",
+        help="work with configuration files",
+        examples=["validate config/extender.yaml", "generate --mode offload"],
+    )
     actions = config.add_subparsers(title="actions", metavar="ACTION", required=True)
-    validate = actions.add_parser("validate", help="check configuration files")
+    validate = actions.add_parser("validate", help="check configuration files", examples=["config/extender.yaml"])
     validate.add_argument("files", metavar="FILE", nargs="+", help='a configuration file, "-" for standard input')
     validate.set_defaults(run=validate_files)
     _add_generate(actions)
 
 
 def _add_generate(actions: Commands) -> None:
-    parser = actions.add_parser("generate", help="print the KubeSchedulerConfiguration for a configuration")
+    parser = actions.add_parser(
+        "generate",
+        help="print the KubeSchedulerConfiguration for a configuration",
+        examples=["--mode offload --layout service --embed"],
+    )
     parser.add_argument("--config", metavar="FILE", help="configuration of the extender (default: all defaults)")
     parser.add_argument("--mode", choices=get_args(Mode), help="instead of --config: all defaults of that mode")
     parser.add_argument("--layout", choices=LAYOUTS, default="sidecar", help="where the extender runs (%(default)s)")

@@ -35,7 +35,7 @@ _ADDRESS: Final = "127.0.0.1:8888"
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser, with the defaults of `make run`."""
-    parser = commands.add_parser("demo", help="run the extender with a small simulated cluster")
+    parser = commands.add_parser("demo", help="run the extender with a small simulated cluster", examples=["--once"])
     parser.add_argument("--once", action="store_true", help="play the scenario once, check the placements, and exit")
     parser.add_argument("--scenario", metavar="FILE", help=f"scenario file (config/{_SCENARIO})")
     parser.add_argument("--seed", type=int, help="seed of the random numbers (the scenario's)")

@@ -73,7 +73,11 @@ _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (distinguish
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser. The defaults are for the machine of the service."""
-    parser = commands.add_parser("doctor", help="check an installation, and print a remedy for each problem")
+    parser = commands.add_parser(
+        "doctor",
+        help="check an installation, and print a remedy for each problem",
+        examples=["--config config/extender.yaml", "--url http://127.0.0.1:8888 --no-cluster -o json"],
+    )
     parser.add_argument("--url", help="URL of the running service (server.bindAddress of --config, on this machine)")
     parser.add_argument("--config", metavar="FILE", help="configuration file to compare with the running service")
     parser.add_argument("--scheduler-config", metavar="FILE", help="kube-scheduler's --config file")

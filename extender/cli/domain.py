@@ -38,19 +38,27 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser."""
-    parser = commands.add_parser("domain", help="list topology domains, and exclude one from spread for a time")
+    parser = commands.add_parser(
+        "domain",
+        help="list topology domains, and exclude one from spread for a time",
+        examples=["exclude zone-a --for 2h", "list"],
+    )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    exclude = actions.add_parser("exclude", help="exclude a domain: it takes no pods, and spread constraints ignore it")
+    exclude = actions.add_parser(
+        "exclude",
+        help="exclude a domain: it takes no pods, and spread constraints ignore it",
+        examples=["zone-a --for 2h --reason maintenance"],
+    )
     exclude.add_argument("domain", metavar="DOMAIN", help="the value of the topology key, such as a zone")
     exclude.add_argument(
         "--for", dest="duration", metavar="DURATION", default="", help="how long, such as 2h (default: without end)"
     )
     exclude.add_argument("--reason", metavar="TEXT", default="", help="why, for explanations")
     exclude.set_defaults(run=run_exclude)
-    include = actions.add_parser("include", help="end the exclusion of a domain")
+    include = actions.add_parser("include", help="end the exclusion of a domain", examples=["zone-a"])
     include.add_argument("domain", metavar="DOMAIN")
     include.set_defaults(run=run_include)
-    listing = actions.add_parser("list", help="show the domains that are declared or excluded")
+    listing = actions.add_parser("list", help="show the domains that are declared or excluded", examples=["-o wide"])
     add_output(listing)
     listing.set_defaults(run=run_list)
     for action in (exclude, include, listing):

@@ -42,7 +42,11 @@ _URL: Final = "http://127.0.0.1:8888"
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser."""
-    parser = commands.add_parser("explain", help="show why a pod is pending, and what would help")
+    parser = commands.add_parser(
+        "explain",
+        help="show why a pod is pending, and what would help",
+        examples=["shop/web-1", "-f pod.yaml --node node-1"],
+    )
     parser.add_argument("pod", metavar="[NAMESPACE/]POD", nargs="?", default="", help="a pod that exists")
     parser.add_argument("-n", "--namespace", metavar="NS", default="", help="namespace of the pod")
     parser.add_argument(

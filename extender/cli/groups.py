@@ -57,7 +57,9 @@ _READ: Final = ("Namespace", "Pod", PLACEMENT_KIND)
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser."""
-    parser = commands.add_parser("groups", help="list the groups of gated pods, and why they wait")
+    parser = commands.add_parser(
+        "groups", help="list the groups of gated pods, and why they wait", examples=["-n shop --waiting"]
+    )
     parser.add_argument("-n", "--namespace", metavar="NS", default="", help="only the groups of this namespace")
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="the groups of all namespaces (default)")
     parser.add_argument("--waiting", action="store_true", help="only the groups with pods at the gate")

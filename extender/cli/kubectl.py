@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -32,15 +32,17 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from extender.cli import completion
 from extender.cli.files import access_to, kubectl_file, own_namespace
 from extender.cli.main import CommandError, add_commands, run_command, say
+from extender.cli.parser import Parser
 from extender.cli.service_client import NoAnswerError
 from extender.cli.sources import cluster_of
 from extender.compose.process import run_on_loop
 from extender.kube.credentials import contexts_of
 from extender.kube.errors import BadAccess, KubeError
-from extender.kube.listing import read_list, read_pages
-from extender.kube.session import Connection, SessionOptions, open_session
+from extender.kube.listing import read_list
+from extender.kube.session import Connection, open_session
 from extender.kube.timing import SystemClock
 from extender.settings.connections import Kube
 from extender.wire.api_calls import leader_slice
@@ -48,6 +50,7 @@ from extender.wire.api_calls import leader_slice
 JsonObject = dict[str, Any]
 
 PROGRAM: Final = "kubectl placement"
+COMPLETED: Final = completion.Completed("kubectl-placement", "kubectl_complete-placement")
 COMMANDS: Final = frozenset({"explain", "whatif", "groups", "quota", "policy", "doctor"})
 # The namespaces of deploy/overlays. Elsewhere labels prove nothing: a tenant may give any label to a pod.
 NAMESPACES: Final = ("placement-extender", "placement-shared", "kube-system")
@@ -68,37 +71,27 @@ _FORWARDING: Final = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ")
 _ROLE: Final = "deploy/kubectl/role.yaml grants what this command needs"
 _DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
 _SHOWN: Final = 5  # namespaces by name
-_SECONDS: Final = 3.0  # that a completion waits for the API server
-_NO_FILES: Final = 4  # cobra's directive ShellCompDirectiveNoFileComp, which kubectl reads
-_SHELLS: Final = ("bash", "zsh")
-# By argument the objects whose names complete its value.
-_NAMES: Final = {
-    "namespace": "/api/v1/namespaces",
-    "extender_namespace": "/api/v1/namespaces",
-    **dict.fromkeys(("node", "drain", "cordon"), "/api/v1/nodes"),
-    "pod": "/api/v1/namespaces/{namespace}/pods",
-}
-_FREE: Final = frozenset({"url", "delete", "allow", "limit", "account"})  # arguments whose values nothing completes
-_COMPLETED: Final = frozenset({"context", *_FREE, *_NAMES})  # the values of all others are files, or choices
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `kubectl-placement` and returns the exit code."""
     given = sys.argv[1:] if argv is None else argv
-    arguments = _parser(given[0] if given else "").parse_args(given)
+    arguments = make_parser(given[0] if given else "").parse_args(given)
     # `completion` has no option --kubeconfig: it prints a script and needs no cluster.
     return run_command(_run if "kubeconfig" in arguments else arguments.run, arguments, PROGRAM)
 
 
-def _parser(chosen: str) -> _Parser:
+def make_parser(chosen: str) -> _Parser:
     """The parser of one subcommand; of all subcommands, for help, if `chosen` is none."""
-    parser = _Parser(prog=PROGRAM, description="Where pods go, why they wait, and what would help.")
+    parser = _Parser(
+        prog=PROGRAM,
+        description="Where pods go, why they wait, and what would help.",
+        examples=["explain web-1", "doctor"],
+    )
     commands = add_commands(parser, chosen, () if chosen == "completion" else sorted(COMMANDS))
     for name in COMMANDS & parser.inner().keys():
         parser.inner()[name].add_options()
-    script = commands.add_parser("completion", help="print the completion of kubectl-placement for a shell")
-    script.add_argument("shell", choices=_SHELLS)
-    script.set_defaults(run=_print_script)
+    completion.add_parser(commands, COMPLETED)
     return parser
 
 
@@ -386,24 +379,21 @@ def _forward(kube: Kube, pod: ServicePod) -> Iterator[tuple[str, Callable[[], li
                 running.terminate()
 
 
-# ---- completion
-
-
-class _Parser(argparse.ArgumentParser):
-    """The parser of a command. Parsers of its subcommands are of this class too."""
+class _Parser(Parser):
+    """The parser of a command, with kubectl's options."""
 
     def add_options(self) -> None:
         """Adds to each command the options of kubectl that it lacks."""
         inner = self.inner()
         for command in inner.values():
             command.add_options()
-        known = {action.dest for action in self._actions}
+        known = {action.dest for action in self.arguments()}
         if not inner and "kubeconfig" not in known:
             self.add_argument("--kubeconfig", metavar="FILE", default="", help="access to the cluster (as kubectl)")
             self.add_argument(
                 "--context", metavar="NAME", default="", help="context of the kubeconfig (the current one)"
             )
-        for action in self._actions:
+        for action in self.arguments():
             if action.dest == "url":
                 action.help = "URL of the service, in place of a port-forward to one of its pods"
         if "url" in known:
@@ -412,116 +402,8 @@ class _Parser(argparse.ArgumentParser):
             )
             self.add_argument("--extender-namespace", metavar="NS", default="", help=text)
 
-    def inner(self) -> Mapping[str, _Parser]:
-        """The subcommands, by name."""
-        return next((action.choices for action in self._actions if isinstance(action.choices, dict)), {})
-
-    def completions(
-        self, words: Sequence[str], begun: str, given: argparse.Namespace | None = None
-    ) -> list[str] | None:
-        """The completions of ``begun`` after these words; None for a file, which the shell completes."""
-        # The words are read as argparse would read them, but they are incomplete. `awaited`: an option whose value comes
-        # next. `given`: the options before the cursor, which choose the cluster that names come from. Then:
-        #
-        # 1. A word that begins an option gets the options.
-        # 2. The value of an option gets its choices, or names of the cluster.
-        # 3. A word without an option gets the values of the positional argument.
-        # 4. A file is left to the shell.
-        given = given or argparse.Namespace(kubeconfig="", context="", namespace="")
-        awaited: argparse.Action | None = None
-        for number, word in enumerate(words, 1):
-            if awaited is not None:
-                setattr(given, awaited.dest, word)
-                awaited = None
-            elif word.startswith("-"):
-                option = self._option_string_actions.get(word)
-                awaited = None if option is None or option.nargs == 0 else option
-            elif word in self.inner():
-                return self.inner()[word].completions(words[number:], begun, given)
-        if awaited is None and begun.startswith("-"):
-            return [name for name in sorted(self._option_string_actions) if name.startswith(begun)]
-        action = awaited or next((action for action in self._actions if not action.option_strings), None)
-        if action is None:
-            return []
-        if action.choices is None and (action.dest not in _COMPLETED or (awaited and action.dest == "pod")):
-            return None  # a file; --pod of `policy test` has one too
-        return [value for value in _values(action, given) if value.startswith(begun)]
-
 
 def complete(argv: Sequence[str] | None = None) -> int:
-    """Runs `kubectl_complete-placement`: prints what the last word may become, then cobra's directive."""
-    # kubectl passes the words before the cursor, and last the word at the cursor, which may be empty.
-    *words, begun = (sys.argv[1:] if argv is None else argv) or [""]
-
-    def run(_: argparse.Namespace) -> int:
-        completions = _parser(words[0] if words else "").completions(words, begun)
-        say(*(completions or ()), f":{0 if completions is None else _NO_FILES}")
-        return 0
-
-    return run_command(run, argparse.Namespace(), PROGRAM)
-
-
-def _values(action: argparse.Action, given: argparse.Namespace) -> list[str]:
-    """The values that an argument may have. No names if the cluster does not answer: a completion reports no errors."""
-    if action.choices is not None:
-        return list(map(str, action.choices))
-    if action.dest in _FREE:
-        return []
-    given.kubeconfig = kubectl_file(given.kubeconfig)
-    access = access_to(cluster_of(given))
-    try:
-        current, namespaces = ("", {"": own_namespace()}) if access.host else contexts_of(access)
-        if action.dest == "context":
-            return sorted(namespaces)
-        path = _NAMES[action.dest].format(namespace=given.namespace or namespaces[current])
-
-        async def read() -> list[str]:
-            async with open_session(access, SystemClock(), SessionOptions(_SECONDS, _SECONDS)) as session:
-                async for page in read_pages(session.reads, path):
-                    return sorted(orjson.loads(item)["metadata"]["name"] for item in page)  # the first page is enough
-            return []
-
-        return run_on_loop(read())
-    except KubeError:
-        return []
-
-
-def _print_script(arguments: argparse.Namespace) -> int:
-    say(*_SCRIPTS[arguments.shell].strip().split("\n"))
-    return 0
-
-
-_SCRIPTS: Final = {
-    "bash": r"""
-# bash completion of kubectl-placement. For `kubectl placement` the completion of kubectl itself is enough: it runs
-# kubectl_complete-placement. Load it with: source <(kubectl placement completion bash)
-_kubectl_placement() {
-    local found line
-    found="$(kubectl_complete-placement "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)" || return
-    COMPREPLY=()
-    while IFS= read -r line; do
-        case "$line" in
-            :0) compopt -o default ;;
-            :*) ;;
-            *) COMPREPLY+=("$line") ;;
-        esac
-    done <<<"$found"
-}
-complete -F _kubectl_placement kubectl-placement
-""",
-    "zsh": r"""
-#compdef kubectl-placement
-# zsh completion of kubectl-placement. For `kubectl placement` the completion of kubectl itself is enough: it runs
-# kubectl_complete-placement. Load it with: source <(kubectl placement completion zsh)
-_kubectl_placement() {
-    local -a found
-    found=("${(@f)$(kubectl_complete-placement "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-    if [[ "${found[-1]}" == ":0" ]]; then
-        _files
-    else
-        compadd -- "${(@)found[1,-2]}"
-    fi
-}
-compdef _kubectl_placement kubectl-placement
-""",
-}
+    """Runs `kubectl_complete-placement`: kubectl passes the words before the cursor, and last the word at the cursor."""
+    names = [*sorted(COMMANDS), "version", "completion"]
+    return completion.complete(make_parser, names, sys.argv[1:] if argv is None else argv, PROGRAM)

@@ -16,6 +16,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Final, TextIO, TypeAlias
 
+from extender.cli.parser import Parser
 from extender.telemetry.logs import printable
 
 COMMANDS: Final = {  # and their modules
@@ -32,14 +33,21 @@ COMMANDS: Final = {  # and their modules
     "explain": "extender.cli.explain",
     "whatif": "extender.cli.whatif",
     "replay": "extender.cli.replay",
+    "completion": "extender.cli.completion",
 }
+# They print the version, so they need no other command.
+_VERSIONS: Final = ("version", "--version")
 INTERRUPTED = 130
+COMPLETE: Final = "__complete"  # what the scripts of `completion` call; no command of its own in the help
 OUTPUT_CLOSED = 141  # as a shell reports SIGPIPE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code. `argv` None means the arguments of the process."""
     given = sys.argv[1:] if argv is None else argv
+    if given[:1] == [COMPLETE]:
+        complete = import_module(COMMANDS["completion"]).complete
+        return int(complete(make_parser, [*COMMANDS, "version"], given[1:]))
     arguments = make_parser(given[0] if given else "").parse_args(given)
     return run_command(arguments.run, arguments)
 
@@ -62,21 +70,24 @@ def run_command(run: Run, arguments: argparse.Namespace, name: str = "extender")
     return code
 
 
-def make_parser(chosen: str) -> argparse.ArgumentParser:
+def make_parser(chosen: str) -> Parser:
     """The parser of one subcommand; of all of them, for help, if `chosen` is none."""
-    parser = argparse.ArgumentParser(
-        prog="extender", description="A kube-scheduler extender for pod affinity and topology spread."
+    parser = Parser(
+        prog="extender",
+        description="A kube-scheduler extender for pod affinity and topology spread.",
+        examples=["serve --config config/extender.yaml", "explain shop/web-1", "doctor"],
     )
     add_commands(parser, chosen, COMMANDS)
     return parser
 
 
-def add_commands(parser: argparse.ArgumentParser, chosen: str, names: Collection[str]) -> Commands:
+def add_commands(parser: Parser, chosen: str, names: Collection[str]) -> Commands:
     """Adds to a parser one of the named subcommands, all of them if `chosen` is none, and `version`."""
+    parser.add_argument("--version", action=PrintVersion)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in [chosen] if chosen in names else () if chosen == "version" else names:
+    for name in [chosen] if chosen in names else () if chosen in _VERSIONS else names:
         import_module(COMMANDS[name]).add_parser(commands)
-    commands.add_parser("version", help="print the version").set_defaults(run=print_version)
+    commands.add_parser("version", help="print the version", examples=[""]).set_defaults(run=print_version)
     return commands
 
 
@@ -84,6 +95,17 @@ def print_version(_: argparse.Namespace) -> int:
     """Prints the version of the installed distribution."""
     say(f"extender {version('placement-extender')}")
     return 0
+
+
+class PrintVersion(argparse.Action):
+    """The option --version. The version is read only when it is printed."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="print the version")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Ends the program with the exit code 0."""
+        parser.exit(print_version(argparse.Namespace()))
 
 
 def say(*lines: object, to: TextIO | None = None) -> None:
@@ -95,7 +117,7 @@ def say(*lines: object, to: TextIO | None = None) -> None:
 
 
 # A subcommand adds its parser to it. argparse has no public name for the type.
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 (no public name)
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 (no public name)
 
 # The function of a subcommand: takes the parsed arguments, returns the exit code.
 Run = Callable[[argparse.Namespace], int]

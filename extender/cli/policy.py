@@ -21,6 +21,7 @@ import yaml
 
 from extender.cli.files import MOST_VALUES, read_documents, read_listed
 from extender.cli.main import CommandError, Commands, say
+from extender.cli.policy_at_scheduling import held_at_scheduling, nodes_document
 from extender.cli.policy_groups import TestedPods, add_pods, group_lines, group_of
 from extender.cli.sources import (
     add_cluster,
@@ -36,19 +37,17 @@ from extender.cli.sources import (
 )
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import Labels
-from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity
+from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.group_placements import GroupPlacement
-from extender.model.objects import DOMAINS_KIND, Namespace, Node, Object, Pod, PodSignature
+from extender.model.objects import DOMAINS_KIND, Namespace, Node, Object, Pod
 from extender.model.policies import (
     GROUP,
     INJECTED_ANNOTATION,
     NAMESPACE_NAME_LABEL,
     NAMESPACED_KIND,
-    Enforced,
     JsonObject,
     PolicyKey,
 )
-from extender.model.rejections import Reason
 from extender.model.units import counted
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
@@ -59,7 +58,6 @@ from extender.verbs.admit.native import NativePolicy, native_policy
 from extender.verbs.admit.reviews import (
     BUILT_IN,
     POD,
-    NodeMatch,
     as_created,
     kind_name,
     match_nodes,
@@ -68,7 +66,6 @@ from extender.verbs.admit.reviews import (
     review_of,
     template_paths,
 )
-from extender.verbs.effective_pod import effective
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS, Kind, pods_within
 from extender.wire.pods.completion import complete_pod
@@ -105,10 +102,16 @@ class Surroundings:
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser."""
-    policy = commands.add_parser("policy", help="try out scheduling policies")
+    policy = commands.add_parser(
+        "policy",
+        help="try out scheduling policies",
+        examples=["test policy.yaml", "export policy.yaml --as MutatingAdmissionPolicy"],
+    )
     actions = policy.add_subparsers(title="actions", metavar="ACTION", required=True)
     parser = actions.add_parser(
-        "test", help="show what policies would do to pods (-o yaml: the resulting pods), and which nodes still match"
+        "test",
+        help="show what policies would do to pods (-o yaml: the resulting pods), and which nodes still match",
+        examples=["policy.yaml --pod pod.yaml -n shop"],
     )
     parser.add_argument("policies", metavar="POLICY", nargs="+", help='a file with policies, "-" for standard input')
     parser.add_argument("--pod", metavar="FILE", action="append", default=[], help="a file with pods or workloads")
@@ -129,7 +132,11 @@ def add_parser(commands: Commands) -> None:
 
 
 def _add_export(actions: Commands) -> None:
-    parser = actions.add_parser("export", help="write policies in a form of the API server's own")
+    parser = actions.add_parser(
+        "export",
+        help="write policies in a form of the API server's own",
+        examples=["policy.yaml --as MutatingAdmissionPolicy"],
+    )
     parser.add_argument("policies", metavar="POLICY", nargs="+", help='a file with policies, "-" for standard input')
     parser.add_argument(
         "--as", dest="form", choices=["MutatingAdmissionPolicy"], required=True, help="the kind to write"
@@ -284,7 +291,7 @@ def _tested(
         after, refusal = None, f"the API server refuses it: {errors}"
     if after is not None:
         pod = _pod(after, settings)
-    nodes = None if pod is None or known.nodes is None else _nodes_document(match_nodes(pod, known.nodes))
+    nodes = None if pod is None or known.nodes is None else nodes_document(match_nodes(pod, known.nodes))
     if nodes is not None and before is not None:
         nodes["matchingBefore"] = list(match_nodes(before, known.nodes or ()).matching)
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
@@ -353,10 +360,6 @@ def _add_groups(tested: Iterable[JsonObject], known: Surroundings, settings: Set
     add_pods(index, known.objects, [TestedPods(pod, document["count"]) for document, pod in pods])
     for document, pod in pods:
         document["group"] = group_of(pod, index, settings, is_known=known.nodes is not None)
-
-
-def _nodes_document(match: NodeMatch) -> JsonObject:
-    return {"matching": list(match.matching), "total": match.total, "rejected": dict(match.rejected)}
 
 
 def _is_good(document: JsonObject) -> bool:
@@ -543,58 +546,3 @@ def _without_record(before: JsonObject, after: JsonObject) -> JsonObject:
 
 def _dump(value: Any) -> str:
     return yaml.safe_dump(value, sort_keys=False, width=1000)
-
-
-def held_at_scheduling(
-    pod: Pod, index: ClusterIndex, nodes: Sequence[Node] | None, settings: Settings
-) -> JsonObject | None:
-    """The directives that hold a pod at scheduling, as the document for scripts; None without any. O(nodes × terms).
-
-    ``refused``: why no node is left. ``scores``: the sum of the weights by node. The index has the policies and the namespaces.
-    """
-    signature = effective(pod.signature, index.view, settings).signature
-    if signature is None or signature.enforced is None:
-        return None
-    enforced, matched = signature.enforced, None if nodes is None else _matched(pod, signature.enforced, nodes)
-    passing = [] if matched is None else [node for node in nodes or () if node.name in matched.matching]
-    scores = {node.name: score for node in passing if (score := _score(enforced, node))}
-    return {
-        "policies": list(map(str, enforced.every_policy)) or ["a preference alone"],
-        "directives": list(_directives(pod.signature, signature, enforced)),
-        "refused": "" if enforced.refused_for is None else enforced.refused_for.text,
-        "scores": dict(sorted(scores.items(), key=lambda score: (-score[1], score[0]))),
-        **({"matching": None} if matched is None else _nodes_document(matched)),
-    }
-
-
-def _directives(own: PodSignature, signature: PodSignature, enforced: Enforced) -> Iterator[str]:
-    if enforced.nodes != ANY_NODE:
-        yield "required nodes"
-    if enforced.preferred:
-        yield "preferred nodes"
-    if signature.affinity != own.affinity:
-        yield "pod affinity or anti-affinity"
-    if signature.spread != own.spread:
-        rules = [
-            f"{constraint.topology_key}: {', '.join(constraint.domains.texts())}"
-            for constraint in signature.spread.hard
-            if constraint.domains
-        ]
-        yield f"topology spread ({'; '.join(rules)})" if rules else "topology spread"
-
-
-def _matched(pod: Pod, enforced: Enforced, nodes: Sequence[Node]) -> NodeMatch:
-    """The nodes that the pod fits by itself and that the policies allow."""
-    own = match_nodes(pod, nodes)
-    if enforced.refused_for is not None:
-        return NodeMatch((), {enforced.refused_for.text: own.total})
-    left = {node.name for node in nodes if enforced.nodes.matches(node.name, node.labels)} & {*own.matching}
-    excluded = len(own.matching) - len(left)
-    reasons = {**own.rejected, Reason.POLICY.text: excluded} if excluded else own.rejected
-    return NodeMatch(tuple(sorted(left)), reasons)
-
-
-def _score(enforced: Enforced, node: Node) -> int:
-    return sum(
-        preference.weight for preference in enforced.preferred if preference.term.matches(node.name, node.labels)
-    )

@@ -43,7 +43,11 @@ _SENTENCES: Final = {
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser."""
-    parser = commands.add_parser("replay", help="ask the questions of a recording again, and show what differs")
+    parser = commands.add_parser(
+        "replay",
+        help="ask the questions of a recording again, and show what differs",
+        examples=["recording.jsonl.gz --config config/extender.yaml"],
+    )
     parser.add_argument("recording", metavar="FILE", help='the file of recorder.path, "-" for standard input')
     parser.add_argument("--config", metavar="FILE", help="decide with this configuration (default: the recorded one)")
     parser.add_argument(

@@ -39,7 +39,9 @@ _MOST_PROBLEMS: Final = 20
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser. All settings but the address and the log level are in the file only."""
-    parser = commands.add_parser("serve", help="answer kube-scheduler")
+    parser = commands.add_parser(
+        "serve", help="answer kube-scheduler", examples=["--config config/extender.yaml", "--snapshot cluster.json"]
+    )
     parser.add_argument("--config", metavar="FILE", help="configuration file (default: all defaults)")
     parser.add_argument(
         "--snapshot",

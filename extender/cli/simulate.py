@@ -51,7 +51,11 @@ _SHOWN = 10  # pods and violations listed by name; the JSON form lists all
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser."""
-    parser = commands.add_parser("simulate", help="play a scenario on a simulated cluster and check the placements")
+    parser = commands.add_parser(
+        "simulate",
+        help="play a scenario on a simulated cluster and check the placements",
+        examples=["config/demo/scenario.yaml --seed 1"],
+    )
     parser.add_argument("scenario", metavar="SCENARIO", help="a scenario file, such as config/demo/scenario.yaml")
     parser.add_argument("--seed", type=int, help="seed of the random numbers (the scenario's)")
     parser.add_argument(

@@ -36,7 +36,11 @@ _PARTS: Final = (2, 3)  # of KIND/NAME and KIND/NAMESPACE/NAME
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser."""
-    parser = commands.add_parser("whatif", help="show where pods would go if the cluster were changed")
+    parser = commands.add_parser(
+        "whatif",
+        help="show where pods would go if the cluster were changed",
+        examples=["--drain node-1", "-f deployment.yaml --delete pod/shop/web-1"],
+    )
     parser.add_argument(
         "-f", "--filename", metavar="FILE", help='the changes, or objects to add or replace; "-" for standard input'
     )

@@ -6,8 +6,6 @@ import asyncio
 import os
 import re
 import ssl
-import subprocess
-import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -23,7 +21,7 @@ from msgspec.structs import replace
 from pytest_aiohttp import AiohttpServer
 
 from extender.certificates.authority import CLIENT, SERVER, Authority
-from extender.cli.kubectl import COMMANDS, NAMESPACES, SECRET, main
+from extender.cli.kubectl import COMMANDS, NAMESPACES, SECRET
 from extender.compose.embedded import service_running
 from extender.model.units import Address
 from extender.server.request_checks import client_names
@@ -33,7 +31,6 @@ from extender.simulator.apiserver.kinds import SECRETS
 from extender.simulator.json_objects import JsonObject
 from tests.cli.kubectl_plugin import Leading, Plugin, as_program
 from tests.pki import serving
-from tests.programs import tool
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
 APART = anti_affinity(term(HOSTNAME, app="web"))
@@ -314,6 +311,8 @@ async def test_words_are_completed_from_the_commands_and_from_the_cluster(plugin
     assert await plugin.completed("explain", "--no") == ["--node", ":4"]
     assert await plugin.completed("explain", "-o", "") == ["table", "wide", "json", "yaml", ":4"]
     assert await plugin.completed("explain", "web") == ["web-1", "web-2", ":4"]
+    assert await plugin.completed("explain", "shop/web") == ["shop/web-1", "shop/web-2", ":4"]
+    assert await plugin.completed("explain", "lab/web") == [":4"]
     assert await plugin.completed("explain", "-n", "lab", "web") == [":4"]
     assert await plugin.completed("explain", "x", "--node", "") == ["node-a", ":4"]
     assert await plugin.completed("groups", "-n", "s") == ["shop", ":4"]
@@ -322,25 +321,3 @@ async def test_words_are_completed_from_the_commands_and_from_the_cluster(plugin
     assert await plugin.completed("policy", "test", "") == [":0"]
     assert await plugin.completed("policy", "test", "x", "--pod", "") == [":0"]
     assert await plugin.completed("explain", "--context", "none", "x") == [":4"]
-
-
-SHOWN = 'COMP_WORDS=(kubectl-placement quota ""); COMP_CWORD=2; _kubectl_placement; echo "${COMPREPLY[@]}"'
-
-
-@pytest.mark.parametrize(
-    ("shell", "script"),
-    [
-        ("bash", SHOWN),
-        ("zsh", 'compadd() { echo "${@[2,-1]}" }; words=(kubectl-placement quota ""); CURRENT=3; _kubectl_placement'),
-    ],
-)
-def test_the_script_of_a_shell_completes_the_command(
-    shell: str, script: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    program = tool("bash") if shell == "bash" else tool("zsh")
-    assert main(["completion", shell]) == 0
-    prepared = "compdef() { }" if shell == "zsh" else ""
-    text = f"{prepared}\n{capsys.readouterr().out}\n{script}"
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run([program, "-c", text], env={"PATH": path}, capture_output=True, text=True, check=True)
-    assert done.stdout == "report generate\n"

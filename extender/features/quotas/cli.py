@@ -50,10 +50,14 @@ _KUBECTL: Final = (
 
 def add_parser(commands: Commands) -> None:
     """Adds the parser."""
-    quota = commands.add_parser("quota", help="report and limit affinity across namespaces")
+    quota = commands.add_parser(
+        "quota", help="report and limit affinity across namespaces", examples=["report", "generate --allow shop=50"]
+    )
     actions = quota.add_subparsers(title="actions", metavar="ACTION", required=True)
     report = actions.add_parser(
-        "report", help="show pods with affinity across namespaces, and what they close to others"
+        "report",
+        help="show pods with affinity across namespaces, and what they close to others",
+        examples=["--limit 50"],
     )
     report.add_argument(
         "--limit", metavar="K", type=int, help="also show which pods a limit of K for each namespace refuses"
@@ -61,7 +65,9 @@ def add_parser(commands: Commands) -> None:
     add_output(report)
     report.set_defaults(run=run_report, wrong_usage=report.error)
     generate = actions.add_parser(
-        "generate", help="write ResourceQuotas, and an admission policy that denies by default"
+        "generate",
+        help="write ResourceQuotas, and an admission policy that denies by default",
+        examples=["--allow shop=50 --audit"],
     )
     generate.add_argument(
         "--allow",
