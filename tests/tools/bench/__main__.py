@@ -1,4 +1,4 @@
-"""`python -m tests.tools.bench`: measures decisions on synthetic clusters of a given size, next to an echo server in the same run.
+"""`python -m tests.tools.bench`: measures decisions on synthetic clusters of a given size, next to echo servers in the same run.
 
 Progress goes to standard error. The last lines are the result of the audit and the missed bounds. The exit code is 1
 if a count has drifted, or with `--check` if a bound was missed.

@@ -6,25 +6,26 @@ binds the pod to the first node of it.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from time import perf_counter_ns
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import orjson
 
+from tests.tools.bench.bare_echo import BareEcho
 from tests.tools.bench.child_process import Child
 from tests.tools.bench.cluster import PodId, RequestMaker, SyntheticCluster
+from tests.tools.bench.http_connection import Connection
 from tests.tools.bench.results import Figures, Times, milliseconds
 from tests.tools.bench.scenario import Point
 
 _WARM_UP: Final = 50
 _NOTHING: Final = b"[]"
 _AHEAD: Final = 20  # pods that are created before the request for them
+_BESIDE: Final = 500  # requests beside the bare echo, at most
+_QUIET_SECONDS: Final = 0.05
 
 
 @dataclass(slots=True)
@@ -60,15 +61,64 @@ class RemotePlayer:
 
     def request(self, point: Point, count: int) -> Times:
         """Sends so many requests, at most at the scenario's rate per second."""
-        settings, times = self.cluster.load.scenario.requests, Times()
+        times = Times()
+        for requests in self._paced(point, count):
+            self._request(requests, times)
+        return times
+
+    def play_beside(self, point: Point, echo: BareEcho) -> Figures:
+        """Sends requests for filter to the service and to the bare echo, in turns and without other events.
+
+        `pod.cpu` is the processor time of the service for one pod: the answer, and the events of creating it, of binding it and
+        of deleting an older one (and 200 beats of the bench a second). `bareEcho.cpu` is that of the echo for the same request.
+        `toWin.cpu` is the difference.
+        """
+        count = min(self.cluster.load.scenario.requests.count, _BESIDE)
+        times, echoed, kinds = list[int](), list[int](), list[int]()
+        names = 1
+        self._await_events()
+        used, used_by_echo = self.service.call("processor"), echo.process.call("processor")
+        for number, requests in enumerate(self._paced(point, count)):
+            pod = self._next_pod()
+            body = requests.filter_body(pod)
+            # The first of the two in one request and in the next: the first request after a pause is slow.
+            if number % 2:
+                echoed.append(echo.post(body, names))
+            answer, took = self.real.post("/filter", body)
+            passed: list[str] = orjson.loads(answer)["NodeNames"] or []
+            names = len(passed)
+            times.append(took)
+            kinds.append(names)
+            if not number % 2:
+                echoed.append(echo.post(body, names))
+            if passed:
+                self.api_server.notify("place", pod, passed[0])
+            else:
+                self.api_server.notify("drop", pod)
+        self._await_events()
+        cpu = (self.service.call("processor") - used) / count * 1000
+        echo_cpu = (echo.process.call("processor") - used_by_echo) / count * 1000
+        found = milliseconds(times, "beside") | milliseconds(echoed, "bareEcho")
+        found |= {"pod.cpu": cpu, "bareEcho.cpu": echo_cpu, "toWin.cpu": cpu - echo_cpu}
+        return found | {"oneNameShare": kinds.count(1) / count}
+
+    def _paced(self, point: Point, count: int) -> Iterator[RequestMaker]:
+        """Yields the maker of requests so many times, at most at the scenario's rate per second."""
+        per_second = self.cluster.load.scenario.requests.per_second
         requests = RequestMaker(self.cluster, point.names, self.cluster.load.scenario.seed + self.requested)
         due = time.perf_counter()
         for _ in range(count):
-            self._request(requests, times)
+            yield requests
             # At most a second is caught up, so that a slow phase is not followed by a burst.
-            due = max(due + (1 / settings.per_second if settings.per_second else 0.0), time.perf_counter() - 1)
+            due = max(due + (1 / per_second if per_second else 0.0), time.perf_counter() - 1)
             time.sleep(max(0.0, due - time.perf_counter()))
-        return times
+
+    def _await_events(self) -> None:
+        """Waits until the service has handled each event of a pod so far."""
+        seen, before = self.events(), -1
+        while seen != before:
+            time.sleep(_QUIET_SECONDS)
+            seen, before = self.events(), seen
 
     def play_first(self, point: Point) -> Figures:
         """Sends one request for each selector, which measures requests with new constraints."""
@@ -137,60 +187,3 @@ class RemotePlayer:
         if self.echo_counts != (names, scores):
             self.echo_counts = (names, scores)
             self.service.call("echo", names, scores)
-
-
-_CHUNK: Final = 1 << 18
-_OK: Final = b"HTTP/1.1 200"
-_TIMEOUT_SECONDS: Final = 60.0
-
-
-class BadAnswer(Exception):  # noqa: N818 (names what came)
-    """Raised for an answer that is not 200 or not complete."""
-
-
-class Connection:
-    """A connection to the base URL of a service."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        parts = urlsplit(url)
-        self._host = f"{parts.hostname}:{parts.port}"
-        self._socket = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=_TIMEOUT_SECONDS)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def get(self, path: str) -> bytes:
-        """The body of the answer to a GET."""
-        self._socket.sendall(f"GET {path} HTTP/1.1\r\nHost: {self._host}\r\n\r\n".encode())
-        return self._receive()
-
-    def post(self, path: str, body: bytes) -> tuple[bytes, int]:
-        """The body of the answer to a POST, and the nanoseconds from the first byte sent to the last byte received."""
-        head = f"POST {path} HTTP/1.1\r\nHost: {self._host}\r\nUser-Agent: Go-http-client/1.1\r\n"
-        head += f"Content-Length: {len(body)}\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
-        request = head.encode() + body
-        started = perf_counter_ns()
-        self._socket.sendall(request)
-        answer = self._receive()
-        return answer, perf_counter_ns() - started
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def _receive(self) -> bytes:
-        received = self._more(b"")
-        while (end := received.find(b"\r\n\r\n")) < 0:
-            received = self._more(received)
-        head = received[:end].lower()
-        if not received.startswith(_OK):
-            raise BadAnswer(received.decode(errors="replace"))
-        length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
-        whole = end + 4 + length
-        while len(received) < whole:
-            received = self._more(received)
-        return received[end + 4 :]
-
-    def _more(self, received: bytes) -> bytes:
-        chunk = self._socket.recv(_CHUNK)
-        if not chunk:
-            raise BadAnswer(f"the connection was closed after {len(received)} bytes of an answer")
-        return received + chunk

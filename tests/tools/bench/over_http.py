@@ -1,8 +1,9 @@
 """Measures one load over loopback HTTP: simulated API server, service and client are three processes.
 
-Pods are created and deleted meanwhile at a given rate. With a very large cluster: pauses during disturbances, memory, the audit
-and a takeover. A pause is how long the event loop was held, limited by its processor time. `NAME.max` is that of a
-disturbance, `NAMEGc.max` the longest collection of the garbage collector meanwhile, and `NAME.filter99` the answers beside it.
+Pods are created and deleted meanwhile at a given rate. Then the service answers in turns with a bare echo. With a very large
+cluster: pauses during disturbances, memory, the audit and a takeover. A pause is how long the event loop was held, limited by
+its processor time. `NAME.max` is that of a disturbance, `NAMEGc.max` the longest collection of the garbage collector meanwhile,
+and `NAME.filter99` the answers beside it.
 """
 
 import time
@@ -17,9 +18,11 @@ import msgspec
 from extender.settings.configuration import Settings
 from tests.process_memory import peak_megabytes, processor_seconds, reset_peak, resident_megabytes
 from tests.tools.bench.api_server import run_api_server
+from tests.tools.bench.bare_echo import bare_echo_running
 from tests.tools.bench.child_process import Child, ChildError, child_running
 from tests.tools.bench.cluster import RequestMaker, SyntheticCluster
-from tests.tools.bench.http_player import BadAnswer, Connection, RemotePlayer
+from tests.tools.bench.http_connection import BadAnswer, Connection
+from tests.tools.bench.http_player import RemotePlayer
 from tests.tools.bench.results import Audit, Figures, Played, Row
 from tests.tools.bench.scenario import Load, Point
 from tests.tools.bench.service import run_service
@@ -59,6 +62,8 @@ def _play_answer(load: Load, points: list[Point], api_server: Child, api_url: st
         if any("relabel" in point.measures for point in points):
             common |= _relabel(load, points[0], player, api_server, service)
         api_server.notify("rate", 0.0)
+        with bare_echo_running() as echo:
+            found = [(point, figures | player.play_beside(point, echo)) for point, figures in found]
         if any("events" in point.measures for point in points):
             common |= _flood(player, api_server, service) | _relist(player, api_server, service)
         common["rssPeak"] = peak_megabytes(service.pid)

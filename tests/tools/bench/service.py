@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from multiprocessing.connection import Connection
-from time import perf_counter_ns, thread_time_ns
+from time import perf_counter_ns, process_time, thread_time_ns
 from typing import Final
 
 import msgspec
@@ -78,6 +78,7 @@ def _answered(
         "auditSteps": lambda: timed_steps(audit_steps(service.index)),
         "echo": echo.set_counts,
         "watched": lambda kind: _watched(service, kind),
+        "processor": process_time,
         "pause": lambda: heart.figures() | collections.figures(),
         "waits": lambda: _waits(service.filter_service),
     }

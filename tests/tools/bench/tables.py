@@ -15,6 +15,8 @@ from tests.tools.bench.scenario import DIMENSIONS
 _SECTIONS: Final = {
     "Requests": "filter.p50 .p99 .max cpu.p50 .p99 echo.p50 .p99 filter.p50/echo.p50 filter.p50/echoAll.p50 share.decode .decide "
     ".encode prioritize.p50 prioritize.p50/prioritizeEcho.p50 requestsPerSecond bytesIn bytesOut rejectedShare",
+    "Beside an echo without a framework": "oneNameShare beside.p50 bareEcho.p50 beside.p50/bareEcho.p50 pod.cpu bareEcho.cpu "
+    "pod.cpu/bareEcho.cpu toWin.cpu",
     "Pairs: with / control, in turns": "ofControl.cpu .filter .decide .event",
     "Cluster": "load ready rss rssPeak first.p50 .max event.p50 .max pause.p99 .max pauseWall.max busyShare",
     "Scale": "readyPer100kPods readyCpu listPause.max relabelPods.max restorePods.max taintZones.max loseZones.max "
@@ -28,7 +30,15 @@ _SECTIONS: Final = {
     "extenderCpu.perPod clusterCpu.perPod pending violations",
 }
 _WHOLE_FROM: Final = 100
-_SHARES: Final = ("share.", "busyShare", "rejectedShare", "waited.share", "tenant.waiting", "reaching.waiting")
+_SHARES: Final = (
+    "share.",
+    "busyShare",
+    "rejectedShare",
+    "oneNameShare",
+    "waited.share",
+    "tenant.waiting",
+    "reaching.waiting",
+)
 _RATIOS: Final = (
     *("filter.p50", "filter.p99", "decide.p50", "echo.p50", "prioritize.p50", "event.p50"),
     *("rss", "load", "ready", "bound.perSecond", "decided.perSecond"),

@@ -16,7 +16,7 @@ from tests.tools.bench.small_scenario import APART, document
 PROCESS = {"filter.p50", "filter.p99", "echo.p50", "echoAll.p50", "share.decode", "share.decide", "share.encode"}
 HTTP = {"filter.p50", "filter.p99", "echo.p50", "echoAll.p50", "requestsPerSecond", "bytesIn", "bytesOut", "ready"}
 HTTP |= {"rss", "rssPeak", "pause.max", "pauseWall.max", "watch.eventsPerSecond", "relistPause.max"}
-HTTP |= {"relabelPause.max", "busyShare"}
+HTTP |= {"relabelPause.max", "busyShare", "bareEcho.p50", "bareEcho.p99", "beside.p50", "oneNameShare"}
 
 
 @pytest.fixture
@@ -39,10 +39,15 @@ def test_it_plays_in_process_and_over_http_and_finds_no_drift(
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2].startswith("audit: no drift (")
     assert lines[-1] == "bounds: 0 of 0 missed"
+    assert any(line.startswith("Beside an echo without a framework") for line in lines)
     rows = {row.via: row.figures for row in decode_results(kept.read_bytes()).rows}
     assert rows["process"].keys() >= PROCESS
     assert rows["http"].keys() >= HTTP
     assert rows["http"]["rejectedShare"] < 1
+    ours, echo, to_win = (rows["http"][name] for name in ("pod.cpu", "bareEcho.cpu", "toWin.cpu"))
+    assert min(ours, echo) > 0
+    assert to_win == ours - echo
+    assert rows["http"]["oneNameShare"] == 1, "decisive placement"
 
 
 def test_a_large_cluster_is_disturbed_and_a_standby_takes_over_without_a_list(path: Path, tmp_path: Path) -> None:
