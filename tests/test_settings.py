@@ -162,6 +162,8 @@ def test_every_problem_is_reported_not_only_the_first() -> None:
         ("rules.interPodAffinity.hardPodAffinityWeight", 1.5, "expected int, got float"),
         ("rules.topologySpread.defaultingType", "None", "expected System or List, got 'None'"),
         ("answers.shortlist", -1, "expected int >= 0"),
+        ("answers.names", "all", "expected one or shortlist, got 'all'"),
+        ("answers.scores.nodeAffinity", 101, "expected int <= 100"),
         ("rules", 3, "expected object, got int"),
         ("quota.reach.consent.label", "a b", 'expected a label key such as "topology.kubernetes.io/zone", got "a b"'),
         ("rules.interPodAffinity", [], "expected object, got array"),
@@ -355,6 +357,10 @@ def test_a_limit_may_be_one_but_not_zero_and_what_may_be_left_out_may_be_zero() 
     from_zero = {
         "rules.interPodAffinity.hardPodAffinityWeight",
         "answers.shortlist",
+        "answers.scores.taintToleration",
+        "answers.scores.nodeAffinity",
+        "answers.scores.nodeResourcesFit",
+        "answers.scores.nodeResourcesBalancedAllocation",
         "quota.reach.maxNamespaces.limit",
     }
     paths = list(bounded_below(section))

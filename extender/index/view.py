@@ -20,7 +20,7 @@ from extender.index.charges import ReleaseView
 from extender.index.claims.reserved import ReservedView
 from extender.index.nodes.columns import NodeNumber
 from extender.index.nodes.domains import KeyView
-from extender.index.nodes.requested_shares import SharesView
+from extender.index.nodes.requested_shares import BalanceView
 from extender.index.nodes.room import RoomView
 from extender.index.objects.changes import Subscribable
 from extender.index.policies import PoliciesView
@@ -63,7 +63,7 @@ class ClusterView:
     key: Callable[[str], KeyView]
     # None with one scheduler, which counts room itself. Several schedulers do not see each other's pods in time.
     room: RoomView | None
-    shares: SharesView
+    shares: BalanceView
     # Notifies of each assumption that ended while its pod was not bound where it held room.
     given_back: Subscribable
     reserved: ReservedView

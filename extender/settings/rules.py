@@ -85,10 +85,32 @@ def with_both_rules(rules: Rules) -> Rules:
 ScoringStrategy = Literal["LeastAllocated", "MostAllocated", "Ignored"]
 """Which of equal nodes is answered, by the requests on them; as `scoringStrategy.type` of NodeResourcesFitArgs."""
 
+PluginWeight = Annotated[int, Meta(ge=0, le=100)]
+
+
+class ScorePlugins(Section, frozen=True):
+    """The weights of the score plugins of the scheduler's profile, 0 for a plugin that is disabled.
+
+    ``others``: score plugins of the profile that the extender cannot compute.
+    """
+
+    taint_toleration: PluginWeight = 3
+    node_affinity: PluginWeight = 2
+    node_resources_fit: PluginWeight = 1
+    node_resources_balanced_allocation: PluginWeight = 1
+    others: tuple[str, ...] = ()
+
 
 class Answers(Section, frozen=True):
-    """The contents of answers. `shortlist`: the most nodes in a filter answer; 0 for all that pass."""
+    """The contents of answers.
 
+    - ``names``: whether decisive placement answers one node for a pod that no rule touches too, or a shortlist.
+    - ``scores``: by what the one node is chosen for such a pod.
+    - ``shortlist``: the most nodes in any other filter answer; 0 for all that pass.
+    """
+
+    names: Literal["one", "shortlist"] = "shortlist"
+    scores: ScorePlugins = ScorePlugins()
     score_scale: Literal["extender", "inTree"] = "extender"
     scoring_strategy: ScoringStrategy = "LeastAllocated"
     shortlist: NotNegative = 50

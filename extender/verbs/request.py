@@ -200,7 +200,10 @@ class RequestSearch(msgspec.Struct, frozen=True, gc=False):
 
     def all_passing(self, start: int) -> list[int]:
         """All positions that pass, from the name number ``start`` on. O(names)."""
-        return [node for piece in self.requested.pieces(start, len(self.requested)) for node in self.passing(piece)]
+        passing: list[int] = []
+        for piece in self.requested.pieces(start, len(self.requested)):
+            passing += self.passing(piece)
+        return passing
 
     def first_passing(self, most: int, start: int) -> Ranked:
         """Up to ``most`` positions that pass, from the name number ``start`` on, all of rank 0. O(most) where most pass."""

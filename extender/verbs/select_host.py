@@ -1,12 +1,15 @@
 """The hosts to answer: one node in decisive placement, else a shortlist of the best nodes or all that pass.
 
-Decisive placement answers exactly one node in two cases:
+Decisive placement answers exactly one node in three cases:
 
 1. The node of the pod can change the result for other pods. With one node in the answer the node is known at once, so no other
    request has to wait for the pod.
 2. Our rules have scores for the pod. With one node in the answer the scheduler need not request the scores.
+3. ``answers.names`` is ``one``, and the index knows all that the profile's score plugins compare (`knows_scores`). kube-scheduler
+   scores nothing if one node is left, which costs it less than a cycle without an extender.
 
-The node is chosen by these criteria in order; each decides among the nodes that the criteria before it leave equal:
+In the third case the sum of the score plugins decides (`_best_by_plugins`). In the others the node is chosen by these criteria in
+order; each decides among the nodes that the criteria before it leave equal:
 
 1. our own score;
 2. the scores of the in-tree plugins: preferred node affinity, PreferNoSchedule taints, requested resources;
@@ -83,8 +86,12 @@ def select_hosts(search: RequestSearch, pod: Pod, seed: int, avoid: str) -> Sequ
             return hosts
     most = settings.answers.shortlist
     # 2. Decisive placement: one node.
-    if len(requested) > 1 and _answers_one(search, pod):
-        return requested.names_at(select_host(search, pod, seed % len(requested), avoid))
+    if settings.placement == "decisive" and len(requested) > 1:
+        start, by_rules = seed % len(requested), _is_of_rules(search, pod)
+        if not by_rules and requested.view is not None and knows_scores(pod, settings):
+            return requested.names_at(_best_by_plugins(search, pod, start, avoid))
+        if by_rules or settings.schedulers == "many":
+            return requested.names_at(select_host(search, pod, start, avoid))
     # 3. A shortlist. Nodes that nothing tells apart are taken from a random name on, without a search: this is the usual request.
     if most and len(requested) > most:
         start = seed % len(requested)
@@ -96,6 +103,15 @@ def select_hosts(search: RequestSearch, pod: Pod, seed: int, avoid: str) -> Sequ
     if filters.passes_all and len(nodes) == len(requested):
         return requested.names
     return requested.names_at(filters.passing(nodes))
+
+
+def knows_scores(pod: Pod, settings: Settings) -> bool:
+    """Whether a pod that no rule touches gets one node, because the index knows all that the score plugins compare for it. O(1)."""
+    answers, rules = settings.answers, settings.rules
+    if answers.names != "one" or answers.scores.others or answers.scoring_strategy == "Ignored":
+        return False
+    # The plugin of a disabled rule scores in the scheduler. VolumeBinding and DynamicResources score pods with such needs.
+    return rules.inter_pod_affinity.enabled and rules.topology_spread.enabled and not pod.has_unseen_needs
 
 
 def _are_alike(search: RequestSearch, pod: Pod) -> bool:
@@ -151,11 +167,15 @@ def _best_for_scheduler(search: RequestSearch, pod: Pod, most: int, start: int) 
     return [ranked[at][1] for at in order[:most]]
 
 
-def _answers_one(search: RequestSearch, pod: Pod) -> bool:
-    """As `answers_one`, and true in decisive placement for a pod with a slot: a sibling may have to move to another slot for it."""
-    if answers_one(search.compiled, search.view, search.settings):
+def _is_of_rules(search: RequestSearch, pod: Pod) -> bool:
+    """Whether decisive placement answers one node for a reason of its own: a rule is touched or has scores, or the pod has a slot.
+
+    A sibling may have to move to another slot for a pod with a slot.
+    """
+    view, compiled = search.view, search.compiled
+    if view.is_touched(compiled.signature) or catalog.scoring_rules(compiled, search.settings.rules):
         return True
-    return search.settings.placement == "decisive" and bool(search.view.reserved.node_of(pod.uid))
+    return bool(view.reserved.node_of(pod.uid))
 
 
 def _hosts_that_leave_room(search: RequestSearch, pod: Pod, seed: int, avoid: str, trial: GroupTrial) -> Sequence[str]:
@@ -168,7 +188,7 @@ def _hosts_that_leave_room(search: RequestSearch, pod: Pod, seed: int, avoid: st
     if own is None or filters.reason(own) is not None:
         return ()
     start = seed % len(requested)
-    if not _answers_one(search, pod):
+    if search.settings.placement != "decisive":
         names = requested.names_at(_shortlist(search, pod, search.settings.answers.shortlist or len(requested), start))
         allowed = [name for name in names if trial.allows(name)]
         return allowed if trial.own in allowed else [*allowed, trial.own]
@@ -279,6 +299,7 @@ def find_node_elsewhere(pod: Pod, view: ClusterView, settings: Settings, seed: i
 
 # Where filter answers one node, the in-tree plugins have no choice left. So their preferences are applied here:
 #
+# 0. For a pod that no rule touches the weighted sum of all plugins decides, by `answers.scores`. The rest is about other pods.
 # 1. NodeAffinity and TaintToleration are added to our own score, with the weights of kube-scheduler's defaults. It costs time
 #    for two kinds of pods only: pods with preferred node terms, and pods for which only nodes with PreferNoSchedule taints are left.
 # 2. Resources decide only among equal nodes. Their plugins have half the weight of one of our rules, and to score all nodes
@@ -340,6 +361,79 @@ def untolerated_preferences(taints: Sequence[Taint], pod: Pod) -> int:
     tolerations = pod.signature.tolerations
     soft = [taint for taint in taints if taint.effect == PREFER_NO_SCHEDULE]
     return sum(not any(toleration.tolerates(taint) for toleration in tolerations) for taint in soft)
+
+
+def _best_by_plugins(search: RequestSearch, pod: Pod, start: int, avoid: str) -> Sequence[int]:
+    """The passing position with the highest sum of the profile's score plugins, as a list of one; the first of equals. O(names).
+
+    ``avoid`` is chosen only if no other node passes. Points are not rounded to integers as in kube-scheduler, which takes any of
+    the nodes that rounding makes equal.
+    """
+    requested, scores = search.requested, search.settings.answers.scores
+    positions = search.all_passing(start)
+    if avoid and len(positions) > 1:
+        avoided = requested.position(avoid)
+        positions = [position for position in positions if position != avoided]
+    if len(positions) <= 1:
+        return positions
+    preferred, reluctant = pod.signature.preferred_nodes, _reluctant(search, pod)
+    if not (preferred or reluctant):
+        positions = _roomy(positions, search, pod)
+    lost = _resource_loss(positions, search, pod)
+    if preferred:
+        weights = node_preferences([requested.node(position) for position in positions], pod.signature)
+        most = max(weights) or 1
+        of = [scores.node_affinity * (MAX_SCORE * weight // most) for weight in weights]
+        lost = [less - points for less, points in zip(lost, of, strict=True)]
+    if reluctant:
+        counts = [_untolerated_at(position, requested, pod) if position in reluctant else 0 for position in positions]
+        worst = max(counts) or 1
+        of = [scores.taint_toleration * (MAX_SCORE * count // worst) for count in counts]
+        lost = [less + points for less, points in zip(lost, of, strict=True)]
+    return (positions[lost.index(min(lost))],)
+
+
+def _untolerated_at(position: int, requested: RequestedNodes, pod: Pod) -> int:
+    node = requested.node(position)
+    return 0 if node is None else untolerated_preferences(node.taints, pod)
+
+
+def _roomy(positions: list[int], search: RequestSearch, pod: Pod) -> list[int]:
+    """The positions that may be the best by resources: a node may be left out that loses more without the pod than the emptiest with it.
+
+    Most nodes then cost one look-up. All positions where the pod may win points: MostAllocated, or much weight for balance.
+    """
+    scores = search.settings.answers.scores
+    fit, uneven = scores.node_resources_fit, scores.node_resources_balanced_allocation
+    if not fit or 2 * fit < uneven or search.settings.answers.scoring_strategy == "MostAllocated":
+        return positions
+    totals = list(map(search.view.shares.total.__getitem__, positions))
+    emptiest = positions[totals.index(min(totals))]
+    most = _resource_loss((emptiest,), search, pod)[0] / (MAX_SCORE / 2 * fit)
+    return [position for position, total in zip(positions, totals, strict=True) if total <= most] or [emptiest]
+
+
+def _resource_loss(positions: Sequence[int], search: RequestSearch, pod: Pod) -> list[float]:
+    """What each node loses of the points of NodeResourcesFit and NodeResourcesBalancedAllocation, beside a constant. O(positions).
+
+    LeastAllocated takes 50 points of weight 1 for each requested share, MostAllocated gives as much. Balanced allocation takes 25
+    for what the pod adds to the difference of the shares. See `index/nodes/requested_shares.py`.
+    """
+    answers, shares = search.settings.answers, search.view.shares
+    cpu, memory = map(float, scored_requests(pod.requests))
+    more_cpu, more_memory = float(pod.requests.get(CPU, 0)), float(pod.requests.get(MEMORY, 0))
+    fit = MAX_SCORE / 2 * answers.scores.node_resources_fit
+    if answers.scoring_strategy == "MostAllocated":
+        fit = -fit
+    # A pod without requests leaves the difference as it is, and balanced allocation does not score it either.
+    uneven = MAX_SCORE / 4 * answers.scores.node_resources_balanced_allocation
+    # Written out, because a call for each node would cost more than the arithmetic.
+    total, lean, per_cpu, per_memory = shares.total, shares.lean, shares.per_cpu, shares.per_memory
+    return [
+        fit * (total[node] + cpu * (one := per_cpu[node]) + memory * (byte := per_memory[node]))
+        + uneven * (abs((before := lean[node]) + more_cpu * one - more_memory * byte) - abs(before))
+        for node in positions
+    ]
 
 
 def _preferred_by_resources(

@@ -35,27 +35,31 @@ def apply(index: ClusterIndex, step: tuple[str, str, Any, Any]) -> None:
             index.assumed.forget(f"uid-{name}")
 
 
-def shares(index: ClusterIndex) -> dict[str, float]:
-    """The larger requested share of each node, as kept and as the other columns give it."""
+Shares = tuple[float, float, float]
+
+
+def shares(index: ClusterIndex) -> dict[str, Shares]:
+    """The larger requested share of each node, the sum of both and their difference, as kept and as the other columns give them."""
     kept = index.view.shares
     for number in index.view.known.values():
         by_cpu, by_memory = kept.cpu[number] * kept.per_cpu[number], kept.memory[number] * kept.per_memory[number]
         assert kept.larger[number] == max(by_cpu, by_memory)
-    return {name: kept.larger[number] for name, number in index.view.known.items()}
+        assert kept.total[number] == by_cpu + by_memory
+    known = index.view.known.items()
+    return {name: (kept.larger[number], kept.total[number], kept.lean[number]) for name, number in known}
 
 
-def counted(index: ClusterIndex) -> dict[str, float]:
-    """The same from the pods of each node."""
+def counted(index: ClusterIndex) -> dict[str, Shares]:
+    """The same from the pods of each node. The difference has no defaults for pods without requests."""
     found = {}
     for name, number in index.view.known.items():
         there, pods = index.view.node(number), index.view.pods_on(number).values()
         assert there is not None
-        used = {
-            "cpu": sum(each.requests.get("cpu", 0) or 100 for each in pods),
-            "memory": sum(each.requests.get("memory", 0) or 200 * MEBI for each in pods),
-        }
-        found[name] = max(
-            [amount * (1 / offered) for name, amount in used.items() if (offered := there.allocatable.get(name, 0))],
-            default=0.0,
-        )
+        defaults = {"cpu": 100, "memory": 200 * MEBI}
+        units = {each: 1 / amount if (amount := there.allocatable.get(each, 0)) else 0.0 for each in defaults}
+        asked = {each: sum(pod.requests.get(each, 0) for pod in pods) for each in defaults}
+        used = {each: sum(pod.requests.get(each, 0) or unset for pod in pods) for each, unset in defaults.items()}
+        by_cpu, by_memory = (used[each] * units[each] for each in defaults)
+        lean = asked["cpu"] * units["cpu"] - asked["memory"] * units["memory"]
+        found[name] = (max(by_cpu, by_memory), by_cpu + by_memory, lean)
     return found

@@ -5,8 +5,10 @@ extender chooses as they would. Facts that this relies on:
 
 1. If the shares c of CPU and m of memory are requested, LeastAllocated gives 1 - (c + m) / 2 and balanced allocation
    1 - |c - m| / 2. Both have weight 1, and their sum is 2 - max(c, m). So the larger share alone decides.
+   Since Kubernetes 1.36 balanced allocation gives (3 - |c - m| + |c' - m'|) / 4, where c' and m' are the shares without
+   the pod. It prefers a node that the pod makes more even. ``total`` (c' + m') and ``lean`` (c' - m') are kept for it.
 2. A pod without a CPU request counts with 100m, without a memory request with 200Mi, so that such pods are spread too.
-   kube-scheduler does so for each container; here it is done for the pod.
+   kube-scheduler does so for each container; here it is done for the pod. Balanced allocation, and so ``lean``, has no defaults.
 3. The shares are computed from integer sums each time, so a float never accumulates an error.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/resource-bin-packing/
@@ -50,8 +52,20 @@ class SharesView(Protocol):
         """The larger of the two requested shares."""
 
 
+class BalanceView(SharesView, Protocol):
+    """What balanced allocation compares too."""
+
+    @property
+    def total(self) -> ByNumber[float]:
+        """The sum of the two requested shares."""
+
+    @property
+    def lean(self) -> ByNumber[float]:
+        """The requested share of CPU minus the share of memory, without defaults for pods without requests."""
+
+
 class RequestedShares:
-    """Columns by node number, about 120 bytes a node."""
+    """Columns by node number, about 180 bytes a node."""
 
     def __init__(self, topology: Topology, pods: NodePods) -> None:
         # Requested by the pods there.
@@ -60,6 +74,8 @@ class RequestedShares:
         # The larger of the two requested shares, so that a choice among a hundred nodes takes one look-up each, not
         # four.
         self.larger: list[float] = []
+        self.total: list[float] = []
+        self.lean: list[float] = []
         # One unit as a share of the node.
         self.per_cpu = array("d")
         self.per_memory = array("d")
@@ -73,7 +89,7 @@ class RequestedShares:
         requests = pod.requests
         self.cpu[number] = cpu = self.cpu[number] + sign * (requests.get(CPU) or UNSET_CPU)
         self.memory[number] = memory = self.memory[number] + sign * (requests.get(MEMORY) or UNSET_MEMORY)
-        self.larger[number] = max(cpu * self.per_cpu[number], memory * self.per_memory[number])
+        self._share(number, cpu, memory)
 
     def set_node(self, number: int) -> None:
         """A node was added, changed or removed, and its pods are counted. O(1)."""
@@ -82,15 +98,21 @@ class RequestedShares:
         node = self._topology.nodes[number]
         offered = NO_RESOURCES if node is None else node.allocatable
         self.per_cpu[number], self.per_memory[number] = share_of_unit(offered, CPU), share_of_unit(offered, MEMORY)
-        self.larger[number] = max(
-            self.cpu[number] * self.per_cpu[number], self.memory[number] * self.per_memory[number]
-        )
+        self._share(number, self.cpu[number], self.memory[number])
+
+    def _share(self, number: int, cpu: int, memory: int) -> None:
+        """The shares of a node on which so much is requested. The pods there are counted in `NodePods` already."""
+        per_cpu, per_memory, requested = self.per_cpu[number], self.per_memory[number], self._pods.requested(number)
+        by_cpu, by_memory = cpu * per_cpu, memory * per_memory
+        self.larger[number] = max(by_memory, by_cpu)
+        self.total[number] = by_cpu + by_memory
+        self.lean[number] = requested.get(CPU, 0) * per_cpu - requested.get(MEMORY, 0) * per_memory
 
     def _grow(self, size: int) -> None:
         short = size - len(self.cpu)
         for column in (self.cpu, self.memory):
             column.extend([0] * short)
-        for shares in (self.larger, self.per_cpu, self.per_memory):
+        for shares in (self.larger, self.total, self.lean, self.per_cpu, self.per_memory):
             shares.extend([0.0] * short)
 
     def shrink(self) -> None:
@@ -98,14 +120,14 @@ class RequestedShares:
         # The cut rows have no pods: a number beyond the last name is in no use.
         used = len(self._topology.names)
         if used * 2 + _LEAST_SPARE < len(self.cpu):
-            for column in (self.cpu, self.memory, self.larger, self.per_cpu, self.per_memory):
+            for column in (self.cpu, self.memory, self.larger, self.total, self.lean, self.per_cpu, self.per_memory):
                 del column[used:]
 
     def clear(self) -> None:
         """Removes all pods, for a recount that adds them again."""
         for number in range(len(self.cpu)):
             self.cpu[number] = self.memory[number] = 0
-            self.larger[number] = 0.0
+            self.larger[number] = self.total[number] = self.lean[number] = 0.0
 
     def differences(self, numbers: Iterable[int]) -> list[str]:
         """A line for each node number whose columns differ from a recount. O(pods there)."""
@@ -117,7 +139,7 @@ class RequestedShares:
         ]
 
     def _row(self, number: int) -> tuple[float, ...]:
-        columns = (self.cpu, self.memory, self.per_cpu, self.per_memory, self.larger)
+        columns = (self.cpu, self.memory, self.per_cpu, self.per_memory, self.larger, self.total, self.lean)
         return tuple(column[number] for column in columns)
 
     def _recount(self, number: int) -> tuple[float, ...]:
@@ -127,4 +149,10 @@ class RequestedShares:
         cpu, memory = sum(cpu for cpu, _ in requests), sum(memory for _, memory in requests)
         offered = NO_RESOURCES if node is None else node.allocatable
         per_cpu, per_memory = share_of_unit(offered, CPU), share_of_unit(offered, MEMORY)
-        return cpu, memory, per_cpu, per_memory, max(cpu * per_cpu, memory * per_memory)
+        by_cpu, by_memory = cpu * per_cpu, memory * per_memory
+        lean = self._requested(number, CPU) * per_cpu - self._requested(number, MEMORY) * per_memory
+        return cpu, memory, per_cpu, per_memory, max(by_cpu, by_memory), by_cpu + by_memory, lean
+
+    def _requested(self, number: int, resource: str) -> int:
+        """What the pods on a node request, without defaults. O(pods there)."""
+        return sum(pod.requests.get(resource, 0) for pod in self._pods.pods_on(number).values())
