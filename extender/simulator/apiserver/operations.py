@@ -18,6 +18,7 @@ from extender.simulator.apiserver.kinds import (
     ServedKind,
     Target,
 )
+from extender.simulator.apiserver.metadata_updates import check_metadata_update
 from extender.simulator.apiserver.pod_updates import allowed
 from extender.simulator.apiserver.store import Store, Stored
 from extender.simulator.json_objects import (
@@ -35,7 +36,6 @@ from extender.simulator.json_objects import (
 )
 from extender.wire.pods.completion import tolerate_unready_nodes
 from extender.wire.pods.new_pod import merged, spec_errors
-from extender.wire.pods.validity import check_metadata_update
 from extender.wire.policies.field_errors import FieldError, Problems
 
 
