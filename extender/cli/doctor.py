@@ -65,7 +65,6 @@ from extender.wire.errors import WireError
 from extender.wire.objects.kinds import RESOURCE_QUOTAS
 from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, Profile
 
-_DEFAULT_SCHEDULER: Final = "default-scheduler"
 _NAMESPACE: Final = 2  # of the parts of "system:serviceaccount:NAMESPACE:NAME"
 _RANK: Final = {"info": 0, "warning": 1, "error": 2}
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (distinguished from other addresses, not bound to)

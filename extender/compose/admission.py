@@ -66,7 +66,6 @@ class AdmissionPart:
     tls: WebhookTls
     address: Address
     readiness: Readiness
-    certificates: Source
     keeper: WebhookKeeper
     status: PolicyStatus
     endpoint: WebhookEndpoint | None
@@ -231,7 +230,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
         *((("webhook endpoint", endpoint.run),) if endpoint is not None else ()),
     )
     address, drain = policies.webhook.bind_address, policies.webhook.drain
-    return AdmissionPart(service, tls, address, readiness, certificates, keeper, status, endpoint, clock, drain, jobs)
+    return AdmissionPart(service, tls, address, readiness, keeper, status, endpoint, clock, drain, jobs)
 
 
 def _certificates(base: Foundation, objects: WebhookObjects, target: WebhookTarget, tls: WebhookTls) -> Source:

@@ -91,15 +91,6 @@ class GatedGroup:
         """How many pods have been released, whether bound or not."""
         return self.counts[GatedPodState.RELEASED] + self.counts[GatedPodState.BOUND]
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether as many pods as the group is to have are ready or released, and some pod is ready.
-
-        O(distinct sizes).
-        """
-        size, ready = self.size, self.counts[GatedPodState.READY]
-        return size != UNREADABLE and ready > 0 and ready + self.placed >= size
-
 
 class _Member(NamedTuple):
     group: GatedGroup

@@ -393,10 +393,7 @@ class Directives:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A valid policy. Objects that differ only in status or `resource_version` are equal policies.
-
-    ``release`` is set where the policy acts at the moment of release.
-    """
+    """A valid policy. ``release`` is set where the policy acts at the moment of release."""
 
     key: PolicyKey
     scope: PolicyScope
@@ -409,7 +406,6 @@ class Policy:
     failure_policy: FailurePolicy = FailurePolicy.IGNORE
     mode: Mode = Mode.ENFORCE
     release: ReleaseSpec | None = None
-    resource_version: str = field(default="", compare=False)
 
     @property
     def order(self) -> tuple[bool, int, str, str]:

@@ -94,8 +94,3 @@ class Rejection:
     def text(self) -> str:
         """The text for the scheduler, which shows it in the pod's condition."""
         return self.message or self.reason.text
-
-    @property
-    def skew(self) -> int:
-        """The skew if the pod were in the domain: more than ``max_skew``. 0 for rules other than topology spread."""
-        return 0 if self.limit is None or not self.max_skew else self.max_skew + self.count - self.limit

@@ -248,12 +248,12 @@ class Fullness:
     3. nodes without room, for the domains of all topology keys.
     """
 
-    __slots__ = ("_frame", "_group", "_known", "_nodes", "_pod", "_signature", "_view")
+    __slots__ = ("_frame", "_group", "_known", "_nodes", "_pod", "_view")
 
     def __init__(
         self, pod: Pod, signature: PodSignature, group: SpreadGroupView, view: ClusterView, frame: Frame
     ) -> None:
-        self._pod, self._signature, self._group, self._view, self._frame = pod, signature, group, view, frame
+        self._pod, self._group, self._view, self._frame = pod, group, view, frame
         kind: Hashable = signature.node_affinity, signature.tolerations, frozenset(pod.requests.items())
         # Nodes without room are the same for each topology key. Domains also depend on which of their nodes are eligible.
         self._nodes = view.domains.full.of(kind)

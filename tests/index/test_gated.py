@@ -54,10 +54,9 @@ def test_pods_are_grouped_by_label_and_a_pod_without_it_is_a_group_of_its_own() 
 
 def test_a_pod_waits_until_our_gate_is_its_last_one() -> None:
     index = index_with(gated("a", "x", gates=(FOREIGN_GATE, RELEASE_GATE)))
-    group = index.gated.groups[key("x")]
-    assert (group.is_complete, roles(index)) == (False, {"x": {"a": GatedPodState.BLOCKED}})
+    assert roles(index) == {"x": {"a": GatedPodState.BLOCKED}}
     index.upsert(gated("a", "x"))
-    assert (group.is_complete, roles(index)) == (True, {"x": {"a": GatedPodState.READY}})
+    assert roles(index) == {"x": {"a": GatedPodState.READY}}
 
 
 def test_a_pod_with_only_the_gates_of_others_is_in_no_group() -> None:
@@ -79,19 +78,14 @@ def test_a_pod_goes_through_its_release_and_leaves_its_group_when_it_ends() -> N
     assert (roles(index), index.gated._members, index.gated._known) == ({}, {}, {})
 
 
-def test_a_group_is_complete_when_released_pods_and_ready_ones_are_as_many_as_its_size() -> None:
-    index = index_with(gated("a", "x"), gated("b", "x"), size=GroupSize(count=3))
+def test_a_replacement_of_a_released_pod_is_ready_beside_the_released_pods() -> None:
+    index = index_with(*(gated(name, "x") for name in "abc"), size=GroupSize(count=3))
     group = index.gated.groups[key("x")]
-    seen = [group.is_complete]
-    index.upsert(gated("c", "x"))
-    seen.append(group.is_complete)
     for name in "abc":
         index.upsert(gated(name, "x", released="x", on="n1"))
-    seen.append(group.is_complete)
     index.delete(gated("a", "x"))
     index.upsert(gated("d", "x"))
-    seen.append(group.is_complete)
-    assert seen == [False, True, False, True], "the last one is a replacement"
+    assert (group.size, group.placed, group.counts[GatedPodState.READY]) == (3, 2, 1)
 
 
 def test_a_pod_moves_with_its_label_while_it_waits_and_stays_once_it_is_released() -> None:
@@ -140,7 +134,7 @@ def test_the_size_is_the_largest_that_a_pod_claims(size: GroupSize, claims: list
     field = "annotations" if size.annotation else "labels"
     index = index_with(*(gated(f"p{n}", "x", **{field: {"n": each}}) for n, each in enumerate(claims)), size=size)
     group = index.gated.groups[key("x")]
-    assert (group.size, group.is_complete) == (expected, expected == 2)
+    assert group.size == expected
 
 
 def test_the_first_policy_that_selects_a_pod_and_whose_gate_it_has_releases_it() -> None:

@@ -86,7 +86,6 @@ class Recount:
             if count + itself - minimum > most:
                 assert (found.topology_key, found.domain, found.count) == (key, domain, count)
                 assert (found.minimum, found.max_skew, found.limit) == (minimum, most, most + minimum - itself)
-                assert found.skew == count + itself - minimum
                 here = [] if is_empty(selector) else self._counted(constraint, domain)
                 assert blames(found, here)
                 return

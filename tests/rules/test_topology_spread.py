@@ -79,7 +79,7 @@ def test_a_rejection_has_the_domain_its_count_what_it_is_measured_against_and_so
         max_skew=1,
         blamed=tuple(f"default/web-1-{number}" for number in range(MOST_BLAMED)),
     )
-    assert (found.skew, found.text) == (8, "node(s) didn't match pod topology spread constraints")
+    assert found.text == "node(s) didn't match pod topology spread constraints"
 
 
 def test_too_much_skew_in_every_domain_is_reported_without_a_look_at_any_node() -> None:

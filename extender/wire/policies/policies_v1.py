@@ -116,7 +116,6 @@ def read_policy(found: JsonObject, limits: ConstraintLimits = DEFAULT_LIMITS, *,
         directives=_directives(spec),
         generation=_generation(metadata),
         release=_release(spec),
-        resource_version=str(metadata.get("resourceVersion") or ""),
         **behaviour,
     )
 
