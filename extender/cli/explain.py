@@ -30,7 +30,7 @@ from extender.model.answers.explanations import (
     TriedChange,
     shown_domain,
 )
-from extender.model.units import agreeing, counted
+from extender.model.units import agreeing, counted, listed
 from extender.wire.errors import WireError
 from extender.wire.manifests import decode_manifest
 
@@ -221,7 +221,7 @@ def _obstacle_rows(obstacles: Sequence[Obstacle], *, is_wide: bool) -> list[tupl
             obstacle.text,
             *((obstacle.reason, obstacle.topology_key or "-") if is_wide else ()),
             ", ".join(obstacle.blamed) or _where(obstacle),
-            _names(obstacle.examples, obstacle.nodes),
+            listed(obstacle.examples, count=obstacle.nodes),
         )
         for obstacle in obstacles
     ]
@@ -229,11 +229,6 @@ def _obstacle_rows(obstacles: Sequence[Obstacle], *, is_wide: bool) -> list[tupl
 
 def _where(obstacle: Obstacle) -> str:
     return f"topology key {obstacle.topology_key}" if obstacle.topology_key else "-"
-
-
-def _names(names: Sequence[str], count: int) -> str:
-    more = f" and {count - len(names)} more" if count > len(names) else ""
-    return ", ".join(names) + more
 
 
 def _on_node(obstacle: Obstacle) -> Iterator[str]:
@@ -263,7 +258,7 @@ def _constraint(state: ConstraintState) -> Iterator[str]:
             str(domain.nodes),
             str(domain.count),
             "yes" if domain.passes else "no",
-            _names(domain.pods, domain.count),
+            listed(domain.pods, count=domain.count),
         )
         for domain in state.domains
     ]
@@ -309,5 +304,5 @@ def _notes(state: ConstraintState) -> Iterator[str]:
 def _reach(reach: TermReach) -> str:
     if reach.is_every:
         return f"namespaces: all ({reach.why})"
-    names = _names(reach.namespaces, reach.count) or "none"
+    names = listed(reach.namespaces, count=reach.count) or "none"
     return f"namespaces: {names} ({reach.why})"

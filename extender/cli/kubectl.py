@@ -44,6 +44,7 @@ from extender.kube.errors import BadAccess, KubeError
 from extender.kube.listing import read_list
 from extender.kube.session import Connection, open_session
 from extender.kube.timing import SystemClock
+from extender.model.units import listed
 from extender.settings.connections import Kube
 from extender.wire.api_calls import leader_slice
 
@@ -242,7 +243,7 @@ async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
     if not namespace and (claimed := await _pods_in(connection, [""], denied)):
         names = sorted({pod.namespace for pod in claimed})
         raise CommandError(
-            f"pods in {_some(names)} have the labels of the extender, which any tenant can write, "
+            f"pods in {listed(names, most=_SHOWN)} have the labels of the extender, which any tenant can write, "
             f"and no ClusterRoleBinding {BINDING}… that can be read names an account there",
             "choose the namespace of the extender with --extender-namespace",
         )
@@ -288,11 +289,6 @@ async def _granted(connection: Connection) -> list[str]:
             if subject["kind"] == "ServiceAccount" and subject.get("namespace")
         }
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
 
 
 async def _leader(connection: Connection, namespace: str) -> str:

@@ -48,7 +48,7 @@ from extender.model.policies import (
     JsonObject,
     PolicyKey,
 )
-from extender.model.units import counted
+from extender.model.units import counted, listed
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.simulator.apiserver.patching import JSON, apply_patch
@@ -520,21 +520,16 @@ def _held_lines(held: JsonObject, most: int) -> Iterator[str]:
     if held["refused"]:
         yield f"refused at scheduling: {held['refused']}"
     if held["scores"]:
-        yield f"preferred at scheduling: {_some([f'{name} {score}' for name, score in held['scores'].items()], most)}"
+        yield f"preferred at scheduling: {listed([f'{name} {score}' for name, score in held['scores'].items()], most=most)}"
     if held["matching"] is not None:
         yield f"at scheduling, {_nodes(held, most)}"
-
-
-def _some(names: Sequence[str], most: int) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _nodes(nodes: JsonObject, most: int) -> str:
     matching, before = nodes["matching"], nodes.get("matchingBefore")
     was = f", {len(before)} before" if before is not None else ""
     reasons = "".join(f"; {count} {reason}" for reason, count in sorted(nodes["rejected"].items()))
-    return f"nodes: {len(matching)} of {nodes['total']} match{was}{': ' if matching else ''}{_some(matching, most)}{reasons}"
+    return f"nodes: {len(matching)} of {nodes['total']} match{was}{': ' if matching else ''}{listed(matching, most=most)}{reasons}"
 
 
 def _without_record(before: JsonObject, after: JsonObject) -> JsonObject:

@@ -25,7 +25,7 @@ from extender.model.constraints.node_affinity import ANY_NODE
 from extender.model.group_placements import PLACEMENTS
 from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, Mode, Moment, Policy
 from extender.model.release import NoRoom
-from extender.model.units import ago, agreeing, counted
+from extender.model.units import ago, agreeing, counted, listed
 from extender.settings.configuration import Settings
 from extender.verbs.release.progress import UNDECIDED, GroupOverview, StrayPod, WaitReason
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
@@ -241,9 +241,7 @@ def _not_seen(policies: list[Policy], problem: str, remedy: str) -> Iterator[Fin
 
 
 def _named(policies: list[Policy]) -> str:
-    names = [str(policy.key) for policy in policies]
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed([str(policy.key) for policy in policies], most=_MOST_NAMED)
 
 
 def _requires(policy: Policy) -> bool:

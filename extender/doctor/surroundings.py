@@ -10,7 +10,7 @@ from typing import Final
 
 from extender.doctor.facts import RENEW, Facts, Finding, Severity, granting
 from extender.index.counts.namespace_budgets import OTHERS
-from extender.model.units import ago, agreeing, counted
+from extender.model.units import ago, agreeing, counted, listed
 from extender.verbs.explain.scheduler_requests import SETTLED_SECONDS
 
 _SKEW_SECONDS: Final = 5.0
@@ -146,10 +146,12 @@ def _several(senders: Collection[str], profiles: Collection[str] | None) -> Iter
     others = sorted(set(senders) - set(profiles or ()))
     remedy = "set schedulers: many, so that constraints and room are exact among them"
     if profiles is not None and others and len(senders) > 1:
-        problem = f"schedulers is one, but requests came for pods of {_named(others)}, which no profile of this scheduler places"
+        problem = f"schedulers is one, but requests came for pods of {listed(others, most=_NAMED)}, which no profile of this scheduler places"
         yield Finding("warning", _CHECK, problem, remedy)
     elif profiles is None and len(others) > 1:
-        problem = f"schedulers is one, but requests came for pods of {len(others)} schedulers ({_named(others)})"
+        problem = (
+            f"schedulers is one, but requests came for pods of {len(others)} schedulers ({listed(others, most=_NAMED)})"
+        )
         yield Finding(
             "info", _CHECK, problem, f"nothing to do if they are profiles of one kube-scheduler; else {remedy}"
         )
@@ -160,14 +162,8 @@ def _silent(senders: Collection[str], profiles: Collection[str]) -> Iterator[Fin
     # With `schedulers: many` each of them must ask, or it gives away room that the others have assumed.
     silent = sorted(set(profiles) - set(senders))
     if senders and silent:
-        problem = f"no request came for pods of {_named(silent)} since the service started, but for pods of {_named(sorted(senders))}"
+        problem = f"no request came for pods of {listed(silent, most=_NAMED)} since the service started, but for pods of {listed(sorted(senders), most=_NAMED)}"
         remedy = (
             "nothing to do if it had no pod to place; else its configuration lacks the extender, and room is used twice"
         )
         yield Finding("info", _CHECK, problem, remedy)
-
-
-def _named(names: Collection[str]) -> str:
-    shown = list(names)[:_NAMED]
-    more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -5,7 +5,9 @@ settings and by the scenarios of the embedded control plane.
 """
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from sys import maxsize
 from typing import Final
 
 _SECONDS_PER_UNIT: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -117,6 +119,17 @@ def agreeing(count: int, singular: str, plural: str) -> str:
 def times(count: int) -> str:
     """`once`, `2 times`."""
     return agreeing(count, "once", f"{count} times")
+
+
+def listed(names: Sequence[str], *, most: int = maxsize, count: int = 0) -> str:
+    """`a, b and 3 more`: the first names. ``count``: how many there are, where ``names`` has only the first of them."""
+    more = max(count, len(names)) - len(names[:most])
+    return ", ".join(names[:most]) + (f" and {more} more" if more else "")
+
+
+def cut(text: str, most: int) -> str:
+    """The first characters of a text."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def ago(seconds: float) -> str:

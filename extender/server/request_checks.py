@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
+from extender.model.units import cut
 from extender.server.failures import REDIRECTS, Failure, forbidden, overloaded
 from extender.settings.connections import Clients, Server
 
@@ -155,7 +156,9 @@ def _check_role(names: Sequence[str], role: Role, clients: Clients) -> None:
 def check_names(names: Sequence[str], known: Collection[str], setting: str) -> None:
     """Raises Failure where none of the names in a client's certificate is in the setting."""
     if set(known).isdisjoint(names):
-        raise forbidden(f"the client certificate's names ({_shortened(names)}) are not among {setting}")
+        raise forbidden(
+            f"the client certificate's names ({cut(', '.join(names), _LONGEST_NAMES)}) are not among {setting}"
+        )
 
 
 def check_same_site(request: web.Request) -> None:
@@ -215,12 +218,6 @@ def names_in(certificate: PeerCertificate) -> Iterator[str]:
 def _is_plain(entry: tuple[object, ...]) -> TypeGuard[tuple[str, str]]:
     """OpenSSL gives a directory name as nested groups, and other forms with more or fewer parts."""
     return len(entry) == _PAIR and entry[0] in _PLAIN_FORMS and isinstance(entry[1], str)
-
-
-def _shortened(names: Sequence[str]) -> str:
-    """The names as text, shortened: a certificate may hold thousands."""
-    text = ", ".join(names)
-    return text if len(text) <= _LONGEST_NAMES else f"{text[:_LONGEST_NAMES]}…"
 
 
 def check_encoding(request: web.Request) -> None:

@@ -23,7 +23,7 @@ from extender.kube.errors import KubeError
 from extender.kube.timing import Clock
 from extender.model.objects import Pod
 from extender.model.policies import PolicyKey
-from extender.model.units import times
+from extender.model.units import listed, times
 from extender.tasks.fair_queue import FairBacklog, NamespaceUsage, RateLimiter
 from extender.telemetry.logs import RepeatedWarning
 
@@ -215,15 +215,13 @@ class EventRecorder:
 
 def missed_admission(pod: Pod, policies: Sequence[PolicyKey], at: datetime) -> ObjectEvent:
     """The event of a pod that admission missed and that these policies hold all the same while it is scheduled."""
-    names = ", ".join(map(str, policies[:_MOST_NAMED]))
-    more = f" and {len(policies) - _MOST_NAMED} more" if len(policies) > _MOST_NAMED else ""
     is_single = len(policies) == 1
     if pod.signature.injected:
         cause = f"an earlier version of {'it' if is_single else 'them'}, or another policy, was injected"
     else:
         cause = f"the pod is older than {'the policy' if is_single else 'the policies'}, or the webhook was not reached"
     note = (
-        f"the pod lacks what {names}{more} {'directs' if is_single else 'direct'}: {cause}. "
+        f"the pod lacks what {listed([str(policy) for policy in policies], most=_MOST_NAMED)} {'directs' if is_single else 'direct'}: {cause}. "
         f"It is held to {'it' if is_single else 'them'} while it is scheduled"
     )
     return ObjectEvent(PodRef.of(pod), "Warning", MISSED_ADMISSION, "Scheduling", note, at)

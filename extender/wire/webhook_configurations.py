@@ -140,12 +140,13 @@ def differs(wanted: object, present: object) -> bool:
 
 def merged(wanted: Sequence[JsonObject], present: object) -> list[JsonObject]:
     """The required webhooks, with the fields that other writers have set: matchConditions, or an injected caBundle."""
-    known = (
-        {webhook.get("name"): webhook for webhook in present if isinstance(webhook, dict)}
-        if isinstance(present, list)
-        else {}
-    )
+    known = _by_name(present)
     return [_merged(webhook, known.get(webhook["name"], {})) for webhook in wanted]
+
+
+def _by_name(webhooks: object) -> dict[object, JsonObject]:
+    """The webhooks of a configuration that another writer may have changed."""
+    return {each.get("name"): each for each in webhooks if isinstance(each, dict)} if isinstance(webhooks, list) else {}
 
 
 def _merged(wanted: JsonObject, known: JsonObject) -> JsonObject:
@@ -176,13 +177,8 @@ def narrowed(wanted: Sequence[JsonObject], present_webhooks: object, annotation:
 
     Rules that would be empty are required in full.
     """
-    known = (
-        {webhook.get("name"): webhook for webhook in present_webhooks if isinstance(webhook, dict)}
-        if isinstance(present_webhooks, list)
-        else {}
-    )
     (webhook,) = wanted
-    present = known.get(webhook["name"])
+    present = _by_name(present_webhooks).get(webhook["name"])
     if present is None:
         return [webhook]
     before = _required_before(annotation)

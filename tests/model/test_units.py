@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.model.units import ByteSize, Duration, agreeing, counted, times
+from extender.model.units import ByteSize, Duration, agreeing, counted, cut, listed, times
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,12 @@ def test_noun_and_verb_agree_with_the_number() -> None:
         "2 pods wait",
     ]
     assert [times(n) for n in (0, 1, 2)] == ["0 times", "once", "2 times"]
+
+
+def test_names_are_listed_with_the_number_of_the_others() -> None:
+    assert listed(["a", "b"]) == listed(["a", "b"], most=2) == "a, b"
+    assert listed(["a", "b", "c"], most=1) == listed(["a"], count=3) == "a and 2 more"
+
+
+def test_a_text_is_cut_at_a_number_of_characters() -> None:
+    assert (cut("abc", 3), cut("abcd", 3)) == ("abc", "abc…")

@@ -27,6 +27,7 @@ from extender.features.quotas.native import native_quotas
 from extender.features.quotas.report import PodsInScope, QuotaReport, quota_report
 from extender.model.constraints.labels import is_dns_label
 from extender.model.objects import Namespace
+from extender.model.units import listed
 from extender.wire.snapshots import objects_of
 
 _PATHS: Final = {
@@ -146,7 +147,7 @@ def _tables(report: QuotaReport, most: int) -> Iterator[tuple[str, Sequence[str]
         limit = "exempt" if row.is_exempt else _number(row.limit)
         cells = [row.namespace, str(row.placed), str(row.pending), limit, str(row.closed_nodes)]
         # The headings of these two cells are added below, under the same condition.
-        rows.append(cells + ([] if report.limit is None else [str(row.over), _names(row.refused, most)]))
+        rows.append(cells + ([] if report.limit is None else [str(row.over), listed(row.refused, most=most)]))
     if report.limit is not None:
         headings += [f"placed over {report.limit}", "refused"]
     yield "Namespaces", headings, rows
@@ -174,18 +175,13 @@ def _pods(row: PodsInScope, most: int) -> Sequence[str]:
         str(row.placed),
         str(row.pending),
         str(row.closed_nodes),
-        _names(row.closed_to, most),
+        listed(row.closed_to, most=most),
         terms or "none reaches another namespace",
     ]
 
 
 def _number(limit: int | None) -> str:
     return "none" if limit is None else str(limit)
-
-
-def _names(names: Sequence[str], most: int) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _summary(report: QuotaReport) -> Iterator[str]:

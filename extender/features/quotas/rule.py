@@ -23,6 +23,7 @@ from extender.index.view import ClusterView
 from extender.model.bounded import BoundedCache
 from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Reason, Rejection
+from extender.model.units import listed
 from extender.rules.frames import Frame
 from extender.rules.rule import Rule, VerdictOnPod
 
@@ -117,13 +118,13 @@ def _over_reach(pod: Pod, quotas: QuotasView) -> Iterator[QuotaExcess]:
     allowed = limits.topology_keys.allowed
     refused = sorted(reach.keys.difference(allowed)) if allowed else []
     if refused:
-        text = f"namespace {pod.namespace}: affinity across namespaces over {_named(refused)} is not allowed by quota.reach.topologyKeys"
+        text = f"namespace {pod.namespace}: affinity across namespaces over {listed(refused, most=_MOST_NAMED)} is not allowed by quota.reach.topologyKeys"
         yield QuotaExcess(
             TOPOLOGY_KEYS, limits.topology_keys.mode == "Enforce", text, blamed=tuple(refused[:_MOST_NAMED])
         )
     without = reach.without_consent
     if without:
-        text = f"namespace {pod.namespace}: affinity reaches {_named(without)} without the label {limits.consent.label}=true (quota.reach.consent)"
+        text = f"namespace {pod.namespace}: affinity reaches {listed(without, most=_MOST_NAMED)} without the label {limits.consent.label}=true (quota.reach.consent)"
         yield QuotaExcess(
             CONSENT, limits.consent.mode == "Enforce", text, len(without), 0, tuple(without[:_MOST_NAMED])
         )
@@ -132,11 +133,6 @@ def _over_reach(pod: Pod, quotas: QuotasView) -> Iterator[QuotaExcess]:
 def _is_unread(signature: PodSignature) -> bool:
     """Whether the terms have not been read, because the pod is too large."""
     return signature.excess is not None and signature.excess.limit == "podBytes"
-
-
-def _named(names: list[str] | tuple[str, ...]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 class CrossNamespaceQuota(Rule):

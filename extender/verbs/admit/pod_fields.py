@@ -28,6 +28,7 @@ from extender.model.policies import (
     PolicyKey,
     Size,
 )
+from extender.model.units import cut
 from extender.settings.configuration import Settings
 from extender.settings.limits import ConstraintLimits
 from extender.verbs.admit.term_product import (
@@ -156,8 +157,7 @@ def _json_length(pairs: Mapping[str, str]) -> int:
 
 def short(value: Any) -> str:
     """A value for a message, cut at 64 characters."""
-    text = str(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return cut(str(value), _SHOWN)
 
 
 class PodFields(ABC):

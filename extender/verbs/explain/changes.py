@@ -17,6 +17,7 @@ from extender.model.answers.explanations import ConstraintState, TriedChange
 from extender.model.bounded import Steps
 from extender.model.objects import Pod
 from extender.model.resources import CPU
+from extender.model.units import counted, listed
 from extender.verbs.dry_run import DryRun, DryRunBudget, NodeVictims
 from extender.verbs.explain.constraint_changes import change_a_constraint
 from extender.verbs.explain.namespace_labels import label_a_namespace
@@ -106,17 +107,12 @@ def _deletions(incoming: Incoming) -> Steps[list[TriedChange]]:
     if best is None:
         return []
     names = tuple(victim.full_name for victim in best.victims)
-    text = f"deleting {_listed(names)} of lower priority on {best.node}"
+    text = f"deleting {counted(len(names), 'pod')} ({listed(names, most=3)}) of lower priority on {best.node}"
     return [TriedChange(kind="deletePods", text=text, node=best.node, pods=names, pdb_violations=best.pdb_violations)]
 
 
 def _cost(removal: NodeVictims) -> tuple[int, int]:
     return removal.pdb_violations, len(removal.victims)
-
-
-def _listed(names: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{len(names)} pod{'s' * (len(names) != 1)} ({', '.join(names[:most])}{more})"
 
 
 def _moves(incoming: Incoming, constraints: Sequence[ConstraintState]) -> Steps[list[TriedChange]]:

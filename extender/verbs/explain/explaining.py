@@ -28,7 +28,7 @@ from extender.model.host_ports import UsedPorts
 from extender.model.objects import Pod
 from extender.model.rejections import Code, Reason, Rejection
 from extender.model.resources import CPU
-from extender.model.units import agreeing, counted
+from extender.model.units import agreeing, counted, cut, listed
 from extender.rules import catalog
 from extender.rules.free_resources import claims_on
 from extender.rules.rule import PreparedFilter, Rule
@@ -169,7 +169,8 @@ def _with_unmet(rejection: Rejection | None, number: NodeNumber, incoming: Incom
     node = incoming.view.node(number)
     if rejection is None or rejection.reason is not Reason.NODE_AFFINITY or node is None:
         return rejection
-    return replace(rejection, blamed=(_short(incoming.asked.signature.node_affinity.unmet(node.name, node.labels)),))
+    unmet = incoming.asked.signature.node_affinity.unmet(node.name, node.labels)
+    return replace(rejection, blamed=(cut(unmet, _LONGEST_SELECTOR),))
 
 
 def _with_holder(rejection: Rejection, nodes: Sequence[NodeNumber], incoming: Incoming) -> Rejection:
@@ -299,7 +300,7 @@ def _head(state: ConstraintState, namespace: str) -> str:
         least = f", as minDomains is {state.min_domains}" if state.min_domains > state.eligible else ""
         eligible = f"minimum {state.minimum} of {counted(state.eligible, 'domain')}{least}"
         text += f" (maxSkew {state.max_skew}, {eligible}{without})"
-    return f"{text} with pods {_short(state.pods)}" if state.pods else text
+    return f"{text} with pods {cut(state.pods, _LONGEST_SELECTOR)}" if state.pods else text
 
 
 def _domains(state: ConstraintState, namespace: str) -> Iterator[str]:
@@ -339,15 +340,11 @@ def _obstacle(obstacle: Obstacle, namespace: str) -> str:
             else f", {obstacle.count}{unit} needed and {max(obstacle.limit, 0)}{unit} left at most"
         )
         blamed = ", ".join(obstacle.blamed[:1])
-    return f"{obstacle.rule}: {obstacle.text}{_because(blamed)}{limit}, on {_some(obstacle.examples, obstacle.nodes)}"
+    return f"{obstacle.rule}: {obstacle.text}{_because(blamed)}{limit}, on {listed(obstacle.examples, count=obstacle.nodes)}"
 
 
 def _because(blamed: str) -> str:
     return f" (because of {blamed})" if blamed else ""
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_SELECTOR else f"{text[:_LONGEST_SELECTOR]}…"
 
 
 def _readable(names: Sequence[str], namespace: str, count: int = 0, what: str = _POD) -> str:
@@ -355,7 +352,7 @@ def _readable(names: Sequence[str], namespace: str, count: int = 0, what: str = 
     own = [name for name in names if not _is_of_another(name, namespace)]
     if names and not own:
         return f"{what} of another namespace" if max(len(names), count) == 1 else f"{_OTHERS[what]} of other namespaces"
-    return _some(own, max(len(names), count))
+    return listed(own, count=max(len(names), count)) if own else ""
 
 
 def _is_of_another(name: str, namespace: str) -> bool:
@@ -365,8 +362,3 @@ def _is_of_another(name: str, namespace: str) -> bool:
     """
     match = _NAMESPACED.match(name)
     return match is not None and match[1] != namespace
-
-
-def _some(names: Sequence[str], count: int) -> str:
-    more = f" and {count - len(names)} more" if names and count > len(names) else ""
-    return ", ".join(names) + more

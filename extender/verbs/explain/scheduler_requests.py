@@ -15,7 +15,7 @@ from typing import Final
 
 from extender.model.answers.explanations import Asked, AskingScheduler
 from extender.model.objects import Pod
-from extender.model.units import ago, rfc3339
+from extender.model.units import ago, cut, listed, rfc3339
 
 SETTLED_SECONDS: Final = 60.0  # of answers, before a scheduler that has not asked is missed
 _SHOWN: Final = 5  # schedulers by name
@@ -72,14 +72,14 @@ def asked_about(pod: Pod, known: KnownSchedulers, last: LastAnswer | None) -> As
 def unasked_note(pod: Pod, known: KnownSchedulers) -> str:
     """The sentence about a pod that `is_unasked`, also for an event: less than 1 KiB."""
     near = difflib.get_close_matches(pod.scheduler, known.ages, n=1)
-    hint = f', did you mean "{_short(near[0])}"?' if near else ""
-    return f"no scheduler named {_short(pod.scheduler)} has sent a request about any pod for {ago(known.seconds)}{hint}; {_others(known)}"
+    hint = f', did you mean "{cut(near[0], _LONGEST_NAME)}"?' if near else ""
+    return f"no scheduler named {cut(pod.scheduler, _LONGEST_NAME)} has sent a request about any pod for {ago(known.seconds)}{hint}; {_others(known)}"
 
 
 def _others(known: KnownSchedulers) -> str:
     latest = sorted(known.ages, key=known.ages.__getitem__)
-    shown = ", ".join(f"{_short(name)} {ago(known.ages[name])} ago" for name in latest[:_SHOWN])
-    return f"others have: {shown}" + (f" and {len(latest) - _SHOWN} more" if len(latest) > _SHOWN else "")
+    shown = [f"{cut(name, _LONGEST_NAME)} {ago(known.ages[name])} ago" for name in latest[:_SHOWN]]
+    return f"others have: {listed(shown, count=len(latest))}"
 
 
 def _sentence(pod: Pod, known: KnownSchedulers, last: LastAnswer | None) -> str:
@@ -94,10 +94,6 @@ def _sentence(pod: Pod, known: KnownSchedulers, last: LastAnswer | None) -> str:
     if pod.scheduler in known.elsewhere:
         return f"{pod.scheduler} has pods on nodes, and has sent no request here for {ago(known.seconds)}"
     return f"{pod.scheduler} has sent no request yet"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
 
 
 def _moment(known: KnownSchedulers, age: float) -> str:

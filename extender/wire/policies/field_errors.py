@@ -16,6 +16,7 @@ import orjson
 
 from extender.model.constraints.labels import is_dns_subdomain, is_label_key, is_label_value
 from extender.model.policies import JsonObject
+from extender.model.units import cut
 
 _LONGEST_VALUE: Final = 100  # characters of a wrong value that are repeated in a message
 
@@ -165,8 +166,7 @@ class Problems:
 
 def shorten(value: object) -> str:
     """A JSON value for a message, cut at 100 characters."""
-    text = orjson.dumps(value, default=str).decode()
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    return cut(orjson.dumps(value, default=str).decode(), _LONGEST_VALUE)
 
 
 _QUALIFIED_NAME: Final = "name part must consist of alphanumeric characters, '-', '_' or '.'"
