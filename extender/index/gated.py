@@ -553,6 +553,7 @@ class Placements:
     def __init__(self) -> None:
         self.changes: Subscribers[GroupPlacement] = Subscribers()
         self._by_key: dict[str, GroupPlacement] = {}
+        self._by_group: dict[GroupKey, GroupPlacement] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -562,8 +563,7 @@ class Placements:
 
     def of(self, group: GroupKey) -> GroupPlacement | None:
         """The object of a group. O(1)."""
-        placement = self._by_key.get(f"{group.namespace}/{placement_name(group)}")
-        return placement if placement is not None and placement.group == group else None
+        return self._by_group.get(group)
 
     def change(self, placement: GroupPlacement, *, is_gone: bool) -> bool:
         """Applies an object as it is now; False if it has not changed. O(1)."""
@@ -571,11 +571,16 @@ class Placements:
         new = None if is_gone else placement
         if old == new:
             return False
+        if old is not None and self._by_group.get(old.group) is old:
+            del self._by_group[old.group]
+            shrink(self._by_group)
         if new is None:
             self._by_key.pop(placement.key, None)
             shrink(self._by_key)
         else:
             self._by_key[placement.key] = new
+            if new.name == placement_name(new.group):  # else a user has made it
+                self._by_group[new.group] = new
         self.changes.notify(old, new)
         return True
 

@@ -38,15 +38,14 @@ from extender.kube.effects import (
 )
 from extender.kube.errors import KubeError, NotFound, Rejected, Unreachable
 from extender.kube.session import JSON, MERGE_PATCH, STRATEGIC_PATCH, Body, Connection
-from extender.model.group_placements import GroupPlacement, PlacementStatus
+from extender.model.group_placements import PLACEMENTS, GroupPlacement, PlacementStatus
 from extender.model.objects import DELETION_COST, DELETION_COST_MARK
 from extender.model.policies import GROUP, VERSION, PolicyKey
 from extender.model.units import rfc3339
 from extender.wire import api_calls
 from extender.wire.api_calls import ApiCall, KeptObject
 from extender.wire.errors import WireError
-from extender.wire.objects.kinds import GROUP_PLACEMENTS
-from extender.wire.policies.group_placements import status_body
+from extender.wire.policies.group_placements import read_placement, status_body
 
 _METHODS: Final = {"create": "POST", "get": "GET", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -349,11 +348,10 @@ def _read_lease(body: bytes) -> Lease:
 
 
 def _read_placement(body: bytes) -> tuple[GroupPlacement, str]:
-    version = str(_read_object(body)["metadata"].get("resourceVersion") or "")
     try:
-        return GROUP_PLACEMENTS.decode_object(body), version
+        return read_placement(body)
     except WireError as error:
-        raise Unreachable(f"no {GROUP_PLACEMENTS.name}: {error}") from error
+        raise Unreachable(f"no {PLACEMENTS}: {error}") from error
 
 
 def _read_object(body: bytes) -> JsonObject:

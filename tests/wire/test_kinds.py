@@ -40,7 +40,7 @@ from extender.wire.objects.kinds import (
     decode_page,
     decode_status,
 )
-from extender.wire.policies.group_placements import decision_body, status_body, undecided_body
+from extender.wire.policies.group_placements import decision_body, read_placement, status_body, undecided_body
 from extender.wire.snapshots import decode_snapshot
 from tests.builders import Json, index_of, node_json, pod_json
 
@@ -356,6 +356,17 @@ def test_groups_that_read_alike_have_names_of_their_own() -> None:
     alike = [GROUP, GROUP._replace(policy="ClusterPodSchedulingPolicy/gangs"), GROUP._replace(value="train_7")]
     assert len({placement_name(each) for each in alike}) == 3
     assert all(placement_name(each).startswith("gangs-train-7-") for each in alike)
+
+
+def test_the_answer_to_a_write_has_the_object_and_its_version() -> None:
+    body = decision_body(DECISION, version="7")
+    assert read_placement(orjson.dumps(body)) == (read(body), "7")
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b"{}", b'{"metadata":{}}', b'{"metadata":"none"}', b"\xff"])
+def test_an_answer_that_is_no_object_of_a_group_is_an_error(answer: bytes) -> None:
+    with pytest.raises(WireError):
+        read_placement(answer)
 
 
 def test_the_index_holds_the_object_of_a_group_and_no_other_that_names_it() -> None:

@@ -15,7 +15,7 @@ backlog keeps its room, a group whose scheduler does not exist loses it. Time co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,7 +28,6 @@ from extender.model.release import GroupKey, Slot
 from extender.model.resources import PODS, Resources
 
 _NO_ROOM: Resources = {}
-_ONE_POD: Resources = {PODS: 1}
 _MOST_SCHEDULERS = 64  # whose last request is remembered: pods may name any scheduler
 
 
@@ -175,9 +174,16 @@ class Reservations(ReservedView):
         reserved = self._groups.get(group)
         return 0.0 if reserved is None else reserved.until
 
-    def groups_in(self, namespace: str) -> int:
-        """How many groups of a namespace have slots. O(groups with slots)."""
-        return sum(group.namespace == namespace for group in self._groups)
+    def beside(self, group: GroupKey) -> tuple[int, dict[str, int]]:
+        """How many other groups of its namespace have slots, and what the slots take; ``pods`` is their number.
+
+        O(groups with slots + slots of the group).
+        """
+        own = self._groups.get(group)
+        room = dict(self._rooms.get(group.namespace, _NO_ROOM))
+        if own is not None:
+            _count(room, [self.held[uid].pod for uid in own.pods], -1)
+        return sum(other.namespace == group.namespace for other in self._groups) - (own is not None), room
 
     def reserve(self, group: GroupKey, slots: Iterable[Slot], until: float) -> int:
         """Replaces the slots of a group in one step. Returns how many it has now. O(slots).
@@ -194,8 +200,7 @@ class Reservations(ReservedView):
             # A slot that stays on its node is kept, so that its room is not offered to others in between.
             for uid in [uid for uid in before.pods if new.get(uid) != self.held[uid].node]:
                 self._end(uid, is_freed=True)
-        for uid, node in new.items():
-            self._begin(group, uid, node, until)
+        self._begin(group, new, until)
         return len(new)
 
     def release(self, group: GroupKey) -> None:
@@ -228,7 +233,7 @@ class Reservations(ReservedView):
         elif new.requests != held.pod.requests or new.namespace != held.pod.namespace:
             until = self._groups[held.group].until
             self._end(uid, is_freed=True)
-            self._begin(held.group, uid, held.node, until)
+            self._begin(held.group, {uid: held.node}, until)
 
     def follow(self, uid: str, node: str, here: Container[str]) -> None:
         """A pod with a slot is on a node, or assumed there alone. Its slot is there from now on. O(slots on the node).
@@ -265,22 +270,30 @@ class Reservations(ReservedView):
         pod = self._pods.get(uid)
         return pod is not None and not (pod.node or pod.finished)
 
-    def _begin(self, group: GroupKey, uid: str, node: str, until: float) -> None:
-        held = self.held.get(uid)
-        if held is not None:
-            # Kept by `reserve`: the slot stays where it was.
-            if held.group == group and held.node == node:
-                return
-            self._end(uid, is_freed=True)
-        pod = self._pods[uid]
-        self.held[uid] = _Held(group, node, pod)
-        self._groups.setdefault(group, _Group(until)).pods.add(uid)
-        self._put(pod, node)
-        _add(self._rooms, pod.namespace, pod, 1)
+    def _begin(self, group: GroupKey, slots: Mapping[str, str], until: float) -> None:
+        """``slots``: by UID the node. Slots that `reserve` has kept stay as they are."""
+        new = {}
+        for uid, node in slots.items():
+            held = self.held.get(uid)
+            if held is not None and (held.group, held.node) == (group, node):
+                continue
+            if held is not None:
+                self._end(uid, is_freed=True)
+            new[uid] = node
+        by_node: dict[str, list[Pod]] = {}
+        for uid, node in new.items():
+            pod = self._pods[uid]
+            self.held[uid] = _Held(group, node, pod)
+            self._groups.setdefault(group, _Group(until)).pods.add(uid)
+            by_node.setdefault(node, []).append(pod)
+        for node, pods in by_node.items():
+            self._put(pods, node)
+        if new:
+            _add(self._rooms, group.namespace, [self._pods[uid] for uid in new], 1)
 
-    def _put(self, pod: Pod, node: str) -> None:
-        self.by_node.setdefault(node, {})[pod.uid] = pod
-        _add(self.totals, node, pod, 1)
+    def _put(self, pods: Sequence[Pod], node: str) -> None:
+        self.by_node.setdefault(node, {}).update((pod.uid, pod) for pod in pods)
+        _add(self.totals, node, pods, 1)
         self._version += 1
 
     def _take(self, pod: Pod, node: str) -> None:
@@ -288,14 +301,14 @@ class Reservations(ReservedView):
         del here[pod.uid]
         if not here:
             del self.by_node[node]
-        _add(self.totals, node, pod, -1)
+        _add(self.totals, node, (pod,), -1)
         self._version += 1
 
     def _move(self, uid: str, node: str) -> None:
         """The slot of a pod moves to another node. The caller notifies of the room that becomes free."""
         held = self.held[uid]
         self._take(held.pod, held.node)
-        self._put(held.pod, node)
+        self._put((held.pod,), node)
         # Sums by namespace stay the same, because the slot only changes its node.
         self.held[uid] = held._replace(node=node)
 
@@ -308,7 +321,7 @@ class Reservations(ReservedView):
         if not reserved.pods:
             del self._groups[group]
         self._take(pod, node)
-        _add(self._rooms, pod.namespace, pod, -1)
+        _add(self._rooms, group.namespace, (pod,), -1)
         if is_freed:
             self.changes.notify(Slot(uid, node), None)
 
@@ -317,10 +330,15 @@ class Reservations(ReservedView):
         return {"reserved_slots": len(self.held), "groups_with_slots": len(self._groups)}
 
 
-def _add(rooms: dict[str, dict[str, int]], key: str, pod: Pod, sign: int) -> None:
-    """Adds a pod's needs to the sum of its node or namespace (``sign`` 1), or subtracts them (-1)."""
+def _add(rooms: dict[str, dict[str, int]], key: str, pods: Sequence[Pod], sign: int) -> None:
+    """Adds the needs of pods to the sum of their node or namespace (``sign`` 1), or subtracts them (-1)."""
     room = rooms.setdefault(key, {})
-    resources.add(room, pod.requests, sign)
-    resources.add(room, _ONE_POD, sign)
+    _count(room, pods, sign)
     if not room:
         del rooms[key]
+
+
+def _count(room: dict[str, int], pods: Sequence[Pod], sign: int) -> None:
+    for pod in pods:
+        resources.add(room, pod.requests, sign)
+    resources.add(room, {PODS: len(pods)}, sign)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from extender.index.claims.reserved import Reservations
 from extender.index.cluster import ClusterIndex
 from extender.index.trial import TrialSteps
 from extender.kube.timing import Clock
@@ -22,20 +23,13 @@ from extender.model.release import (
     NoRoom,
     Proposal,
     RejectedDomain,
+    ReleaseSpec,
 )
-from extender.model.units import counted
+from extender.model.resources import PODS, Resources, total
+from extender.model.units import agreeing, counted
 from extender.settings.policies import Release
-from extender.tasks.fair_queue import RateLimiter
-from extender.tasks.release.groups import (
-    GroupMemory,
-    Memories,
-    budget_excess,
-    claim_of,
-    growth_excess,
-    quota_excess,
-    read_again,
-)
-from extender.tasks.release.waiting import DecisionLines
+from extender.tasks.fair_queue import DecisionLines, RateLimiter
+from extender.tasks.release.groups import GroupMemory, Memories, quota_excess, read_again
 from extender.tasks.sliced_work import in_slices
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import Do, GroupState, GroupStep, WaitReason, beyond, coarser_levels, message_of
@@ -58,6 +52,7 @@ from extender.verbs.release.states import (
 _PREEMPTS_NONE: Final = "; pods of lower priority run, and the policy preempts none of them"
 _MOST_TRIES: Final = 3  # of a proposal
 _PLACED_PER_SECOND: Final = 1e6  # no limit: one proposal after the other
+_NOTHING: Final[Resources] = {}
 
 NO_PLACE: Final = frozenset({WaitReason.NO_ROOM, WaitReason.QUOTA, WaitReason.PREEMPTING})
 
@@ -71,6 +66,38 @@ Propose: TypeAlias = Callable[
 Arguments: the group; the decided domain, or None if any may be chosen; the domains that other groups have, which are left out; a
 function that says why the quota of a domain forbids it.
 """
+
+
+def claim_of(spec: ReleaseSpec, levels: Sequence[Level], settings: Release) -> float:
+    """The seconds after its decision in which a domain is the group's own although no pod of it runs there."""
+    return max(settings.reservation, spec.last_after if spec.may_grow(levels) else 0.0)
+
+
+def budget_excess(
+    key: GroupKey,
+    pods: Sequence[Pod],
+    reserved: Reservations,
+    offered: Resources,
+    limits: Release,
+    *,
+    alone: bool = False,
+) -> str:
+    """Why room may not be reserved for these pods, in place of the present room of the group; empty if it may.
+
+    ``offered``: what all nodes offer. ``alone``: as if no other group of the namespace had room. O(groups with room + pods).
+    """
+    groups, room = (0, _NOTHING) if alone else reserved.beside(key)
+    if groups >= limits.groups_per_namespace:
+        return f"release.groupsPerNamespace: {counted(groups, 'group')} of the namespace {agreeing(groups, 'has', 'have')} room reserved"
+    held, needed = room.get(PODS, 0), len(pods)
+    if held + needed > limits.pods_per_namespace:
+        limit = f"more than {counted(limits.pods_per_namespace, 'pod')}"
+        return f"release.podsPerNamespace: with {counted(needed, 'pod')} the namespace would have room reserved for {limit}"
+    share = limits.share_per_namespace
+    for name, amount in total([room, *(pod.requests for pod in pods)]).items():
+        if name != PODS and amount > share * offered.get(name, 0):
+            return f"release.sharePerNamespace: the namespace would have more than {share:.0%} of {name} reserved"
+    return ""
 
 
 class StepChooser:
@@ -269,7 +296,8 @@ class StepChooser:
 
     async def problem_of_room(self, group: GroupState, memory: GroupMemory, decision: GroupDecision) -> str:
         """Reserves room in the decided domain for the pods without room. Why there is none; empty if there is."""
-        group = memory.with_room(group)
+        if unasked := memory.requesting.unasked:  # their room was given back
+            group = replace(group, released=tuple(pod for pod in group.released if pod.uid not in unasked))
         pods = (*group.waiting, *group.released)
         if not memory.needs_room or all(self._has_slot(pod) for pod in pods if pod.uid not in memory.pods.absent):
             return ""
@@ -402,8 +430,8 @@ class StepChooser:
 
     def _has_slot(self, pod: Pod) -> bool:
         """Whether room is reserved for the pod on a node that still takes pods. True also for a pod that has a node."""
-        node, known = self._index.reserved.node_of(pod.uid), self._index.pods.get(pod.uid)
-        return (bool(node) and self._has_node(node)) or (known is not None and bool(known.node))
+        slot, known = self._index.reserved.held.get(pod.uid), self._index.pods.get(pod.uid)
+        return (slot is not None and self._has_node(slot.node)) or (known is not None and bool(known.node))
 
     def _need_room(self, pods: Sequence[Pod]) -> list[Pod]:
         """The pods that still exist and have no node yet. O(pods)."""
@@ -419,7 +447,7 @@ class StepChooser:
         #    decided meanwhile have used up the quota.
         async with self._placing.acquire(group.key.namespace):
             begun = self._clock.now()
-            taken = self._memories.domains_of_others(group, self._index, begun)
+            taken = self._memories.domains_of_others(group, self._index, begun) if group.spec.exclusive else []
             over, proposal = "", Proposal()
             group = replace(group, spec=group.spec.at(begun - memory.goal.since))
             for _ in range(_MOST_TRIES):
@@ -451,9 +479,16 @@ class StepChooser:
         return budget_excess(group.key, pods, index.reserved, index.view.offered, self._settings, alone=alone)
 
     def _growth_excess(self, group: GroupState) -> str:
-        """Why the pods of the group may not wait for nodes too; empty if they may."""
-        waiting = self._memories.waiting_for_nodes(group, self._index)
-        return growth_excess(waiting, len(group.waiting), self._settings)
+        """Why the pods of the group may not wait for nodes too; empty if they may. The only group of a namespace always may."""
+        groups, pods = self._memories.waiting_for_nodes(group, self._index)
+        needed, limits = len(group.waiting), self._settings
+        if groups >= limits.groups_per_namespace:
+            waiting = f"{counted(groups, 'group')} of the namespace {agreeing(groups, 'waits', 'wait')}"
+            return f"release.groupsPerNamespace: {waiting} for nodes"
+        if groups and pods + needed > limits.pods_per_namespace:
+            limit = f"more than {counted(limits.pods_per_namespace, 'pod')}"
+            return f"release.podsPerNamespace: with {counted(needed, 'pod')} of it {limit} of the namespace would wait for nodes"
+        return ""
 
     def _reserve(self, group: GroupState, proposal: Proposal) -> float:
         """Until when the room is reserved."""

@@ -5,29 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Final, NamedTuple
 
 from extender.index.charges import Charges
 from extender.index.claims.reserved import Requests, Reservations
 from extender.index.cluster import ClusterIndex
 from extender.index.gated import GatedGroups, GatedPodState, Placements
-from extender.kube.effects import ObjectEvent, PodRef
 from extender.model.group_placements import PlacementStatus
 from extender.model.objects import Pod
 from extender.model.release import ANYWHERE, GroupKey, GroupPhase, Level, NoRoom, ReleaseSpec
 from extender.model.resources import PODS, Resources, add, quantity_text, total
-from extender.model.units import agreeing, counted
-from extender.settings.policies import Release
-from extender.verbs.release.progress import STUCK, GroupState, GroupStep, in_order
+from extender.verbs.release.progress import GroupState, GroupStep
 from extender.verbs.release.states import Progress, State, Waiting, claimed_until, levels_of
 
 _FIRST_WAIT: Final = 0.25
 _WAITING: Final = frozenset({GroupPhase.COLLECTING, GroupPhase.DECIDING, GroupPhase.TIMED_OUT, GroupPhase.DEGRADED})
-_COUNTS_EVERY: Final = 1.0
-BEGIN_AFTER: Final = 5.0  # a group that is decided before has its object created with the decision
 _LONGEST_WAIT: Final = 5.0
-_ONE_POD: Final = {PODS: 1}
 _NOTHING: Final[Resources] = {}
 
 
@@ -74,52 +67,6 @@ def _others(pod: Pod, gate: str) -> tuple[str, ...]:
     return tuple(other for other in pod.gating.gates if other != gate) if pod.gating is not None else ()
 
 
-def budget_excess(
-    key: GroupKey,
-    pods: Sequence[Pod],
-    reserved: Reservations,
-    offered: Resources,
-    limits: Release,
-    *,
-    alone: bool = False,
-) -> str:
-    """Why room may not be reserved for these pods, in place of the present room of the group; empty if it may.
-
-    ``offered``: what all nodes offer. ``alone``: as if no other group of the namespace had room. O(groups with room + pods).
-    """
-    own = reserved.pods_of(key)
-    groups = 0 if alone else reserved.groups_in(key.namespace) - bool(own)
-    if groups >= limits.groups_per_namespace:
-        return f"release.groupsPerNamespace: {counted(groups, 'group')} of the namespace {agreeing(groups, 'has', 'have')} room reserved"
-    room = dict(_NOTHING if alone else reserved.room_of(key.namespace))
-    for uid in () if alone else own:
-        add(room, reserved.held[uid].pod.requests, -1)
-        add(room, _ONE_POD, -1)
-    held, needed = room.get(PODS, 0), len(pods)
-    if held + needed > limits.pods_per_namespace:
-        limit = f"more than {counted(limits.pods_per_namespace, 'pod')}"
-        return f"release.podsPerNamespace: with {counted(needed, 'pod')} the namespace would have room reserved for {limit}"
-    share = limits.share_per_namespace
-    for name, amount in total([room, *(pod.requests for pod in pods)]).items():
-        if name != PODS and amount > share * offered.get(name, 0):
-            return f"release.sharePerNamespace: the namespace would have more than {share:.0%} of {name} reserved"
-    return ""
-
-
-def growth_excess(waiting: tuple[int, int], needed: int, limits: Release) -> str:
-    """Why ``needed`` pods of a group may not be released to wait for nodes; empty if they may.
-
-    ``waiting``: how many other groups of the namespace wait for nodes, and their pods. The only group always may.
-    """
-    groups, pods = waiting
-    if groups >= limits.groups_per_namespace:
-        return f"release.groupsPerNamespace: {counted(groups, 'group')} of the namespace {agreeing(groups, 'waits', 'wait')} for nodes"
-    if groups and pods + needed > limits.pods_per_namespace:
-        limit = f"more than {counted(limits.pods_per_namespace, 'pod')}"
-        return f"release.podsPerNamespace: with {counted(needed, 'pod')} of it {limit} of the namespace would wait for nodes"
-    return ""
-
-
 def quota_excess(
     group: GroupState, levels: Sequence[Level], charges: Charges, promised: Mapping[str, Resources]
 ) -> str:
@@ -149,21 +96,6 @@ def _limited(pods: Sequence[Pod], spec: ReleaseSpec) -> dict[str, int]:
     return {**amounts, PODS: len(pods)}
 
 
-def event_of(group: GroupState, sent: Container[str], step: GroupStep, at: datetime) -> ObjectEvent | None:
-    """An event if the group is stuck, decided or completely bound: on its first waiting pod, or else on its first pod.
-
-    ``sent``: UIDs of pods whose release was sent.
-    """
-    is_warning = step.reason in STUCK or step.phase in {GroupPhase.TIMED_OUT, GroupPhase.DEGRADED}
-    if not is_warning and step.phase not in {GroupPhase.DECIDED, GroupPhase.BOUND}:
-        return None
-    waiting = in_order(pod for pod in group.waiting if pod.uid not in sent)
-    pods = (*waiting, *(pod for pod, _ in group.blocked), *group.waiting, *group.released, *group.bound)
-    kind, reason = "Warning" if is_warning else "Normal", f"Group{step.reason}"
-    note = f"group {group.key.value} of {group.key.policy}: {step.phase}: {step.message}"
-    return ObjectEvent(PodRef.of(pods[0]), kind, reason, "Release", note, at) if pods else None
-
-
 def runs_in(key: GroupKey, levels: Sequence[Level], index: ClusterIndex) -> bool:
     """Whether a pod of a group is on a node of a domain, or on a node that was deleted. O(its pods)."""
     group, view = index.gated.groups.get(key), index.view
@@ -177,11 +109,6 @@ def runs_in(key: GroupKey, levels: Sequence[Level], index: ClusterIndex) -> bool
         ):
             return True
     return False
-
-
-def claim_of(spec: ReleaseSpec, levels: Sequence[Level], settings: Release) -> float:
-    """The seconds after its decision in which a domain is the group's own although no pod of it runs there."""
-    return max(settings.reservation, spec.last_after if spec.may_grow(levels) else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,21 +213,9 @@ class GroupMemory(Progress):
         """Keeps the reason why the group waits; empty if nothing is in its way."""
         self.goal = replace(self.goal, problem=problem)
 
-    def status_due(self, *, is_written: bool, is_news: bool, now: float) -> float:
-        """When the status is written: at once if the phase or the reason changes; if only counts change, once a second."""
-        due = self.report.written_at + _COUNTS_EVERY
-        if not is_written and self.decided is None:
-            return max(due, self.first_seen + BEGIN_AFTER)
-        return now if is_news else due
-
     def has_begun(self, group: GroupState) -> bool:
         """Whether any pod of the group is out."""
         return bool(group.released or group.bound or self.pods.sent)
-
-    def with_room(self, group: GroupState) -> GroupState:
-        """The group without the released pods whose room was given back."""
-        released = tuple(pod for pod in group.released if pod.uid not in self.requesting.unasked)
-        return group if len(released) == len(group.released) else replace(group, released=released)
 
 
 class Memories(dict[GroupKey, GroupMemory]):
@@ -395,12 +310,10 @@ class Memories(dict[GroupKey, GroupMemory]):
     def domains_of_others(
         self, group: GroupState, index: ClusterIndex, now: float
     ) -> list[tuple[GroupKey, tuple[Level, ...]]]:
-        """The domains of other groups, where the policy gives each group a domain of its own.
+        """The domains of other groups of a policy that gives each group a domain of its own.
 
         A group has its domain while pods of it run there, and before that until ``claimed_until``.
         """
-        if not group.spec.exclusive:
-            return []
         return [
             (key, levels)
             for key, memory in self.items()

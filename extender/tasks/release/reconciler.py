@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from extender.index.claims.assumed import Assumed
 from extender.index.cluster import ClusterIndex
 from extender.index.objects.changes import Subscribable
 from extender.kube.errors import KubeError
@@ -25,15 +26,15 @@ from extender.model.release import GroupDecision, GroupKey, GroupPhase
 from extender.model.units import counted
 from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
-from extender.tasks.fair_queue import GroupQueue
+from extender.tasks.fair_queue import DecisionLines, GroupQueue
 from extender.tasks.leader_election import LeadershipLost
-from extender.tasks.release.choosing import NO_PLACE, Propose, StepChooser
+from extender.tasks.release.choosing import NO_PLACE, Propose, StepChooser, claim_of
 from extender.tasks.release.groups import GroupMemory, Hold, Memories, group_state
-from extender.tasks.release.waiting import WaitingGroups
 from extender.tasks.release.writes import PlacementWriter, PodReleaser, StepWriter
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import Do, GroupState, GroupStep, WaitReason, next_step
 from extender.verbs.release.states import (
+    NO_PODS,
     AllBound,
     Chosen,
     Decided,
@@ -60,12 +61,66 @@ _AFTER_FAILURE: Final = 10.0
 # `_begin` reserves room for decided groups for so many seconds. The remaining groups wait for their turn in `_work`.
 _RESUME_SECONDS: Final = 0.5
 _STALE_SECONDS: Final = 0.5  # between looks while changes are missed
+_ROOM_PAUSE: Final = 0.25  # changes that free room within this time lead to one try
 _MOST_STEPS: Final = 4  # of one group in a row: decide, release, and say so
 
 
 async def removes_nothing(_pod: Pod, _victims: Sequence[Pod]) -> bool:
     """The default of ``remove``: for settings that execute no preemption."""
     return False
+
+
+def may_free_room(change: object) -> bool:
+    """Whether more room may be free after a change of room or of an assumption.
+
+    A pod that was assumed on several nodes counted on each. Once it is bound, forgotten or doubted it frees room on some.
+    """
+    old = getattr(change, "old", None)
+    return not isinstance(old, Assumed) or not old.pod.node
+
+
+class WaitingGroups:
+    """All groups that wait for room: undecided groups in ``lines``, and decided groups without room for some pods."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.lines = DecisionLines()
+        self._clock = clock
+        self._short: dict[GroupKey, None] = {}
+        self._freed = asyncio.Event()
+
+    def clear(self) -> None:
+        """The term has ended."""
+        self.lines.clear()
+        self._short.clear()
+
+    def set_short(self, key: GroupKey, *, is_short: bool) -> None:
+        """Records whether a decided group lacks room, or may lose its room."""
+        if is_short:
+            self._short[key] = None
+        else:
+            self._short.pop(key, None)
+
+    def room_changed(self, change: object = None) -> None:
+        """More room may be free now. O(1)."""
+        # Called for each change of room, so it costs nothing while no group waits.
+        if (self._short or len(self.lines)) and may_free_room(change):
+            self._freed.set()
+
+    async def run(
+        self, wake: Callable[[GroupKey, float], object], next_try: Callable[[GroupKey], float | None]
+    ) -> None:
+        """Wakes groups after changes, until cancelled. ``next_try``: the time before which a group is not tried; None if unknown."""
+        while True:
+            await self._freed.wait()
+            self._freed.clear()
+            self.lines.version += 1
+            for key, when in self.lines.next_of_all():
+                wake(key, when)
+            for key in list(self._short):
+                at = next_try(key)
+                if at is not None:
+                    wake(key, at)
+            await self._clock.sleep(_ROOM_PAUSE)
 
 
 class GroupReconciler:
@@ -268,7 +323,11 @@ class GroupReconciler:
             waited = (self._utc_now() - group.created).total_seconds() if group.created is not None else 0.0
             return GroupMemory(now, now - max(waited, 0.0))
         # The first `_begin` of a term may have reserved room: the end of the slots is the end of the claim.
-        left, out = self._writer.claim_left(group.spec, stored.decision), len(group.released) + len(group.bound)
+        # A claim for a domain that may grow begins with its decision.
+        left, levels, out = 0.0, stored.decision.levels, len(group.released) + len(group.bound)
+        if group.spec.may_grow(levels):
+            seconds = claim_of(group.spec, levels, self._settings)
+            left = min(max(seconds - (self._utc_now() - stored.decision.decided).total_seconds(), 0.0), seconds)
         return GroupMemory(now, now, read_back(stored, max(now + left, self._index.reserved.until(group.key)), out))
 
     async def _reconcile(self, group: GroupState) -> None:
@@ -287,7 +346,8 @@ class GroupReconciler:
         await self._writer.catch_up_records(group, memory)
         self._give_back_unasked(group, memory)
         for _ in range(_MOST_STEPS):
-            memory.record(Observed([pod.uid for pod in group.waiting], self._clock.now()))
+            if memory.pods is not NO_PODS:
+                memory.record(Observed([pod.uid for pod in group.waiting], self._clock.now()))
             known = memory.pods
             refused = {**known.refused, **dict.fromkeys(known.absent, "it does not exist any more")}
             step = next_step(group, memory.decision, known.sent.keys(), refused)
@@ -301,8 +361,7 @@ class GroupReconciler:
                 step = await self._chooser.choose(concerned, memory, step)
             step = await self._carry_out(concerned, memory, step)
             await self._writer.report(group, memory, step)
-            current = self._read(group.key)
-            if step.do is Do.WAIT or current is None:
+            if step.do is Do.WAIT or (current := self._read(group.key)) is None:
                 break
             group = current
         self._follow_up(group, memory, step)
@@ -358,10 +417,12 @@ class GroupReconciler:
 
     def _follow_claims(self, group: GroupState, memory: GroupMemory) -> None:
         """Wakes other groups if fewer pods of this group wait for nodes, or if its claim to its domain has ended."""
-        decision, before, until = memory.decision, memory.hold, claimed_until(memory.state)
-        may_grow = decision is not None and group.spec.may_grow(decision.levels)
-        without = [pod for pod in group.released if not self._index.reserved.node_of(pod.uid)] if may_grow else []
-        memory.hold = Hold(len(without), group.spec.exclusive and self._clock.now() < until)
+        decision, before, held = memory.decision, memory.hold, self._index.reserved.held
+        without = sum(pod.uid not in held for pod in group.released)
+        if not (without and decision is not None and group.spec.may_grow(decision.levels)):
+            without = 0
+        until = claimed_until(memory.state) if group.spec.exclusive else 0.0
+        memory.hold = Hold(without, self._clock.now() < until)
         if memory.hold.is_claimed:
             self._queue.add_at(group.key, until)
         if before.without_nodes > memory.hold.without_nodes or before.is_claimed > memory.hold.is_claimed:
@@ -377,6 +438,8 @@ class GroupReconciler:
 
         If the scheduler asks again, room is reserved again for the remaining pods of the group, if there still is some.
         """
+        if not (group.released or group.bound or memory.requesting.released_at or isinstance(memory.state, Unasked)):
+            return  # no pod of it was released
         reserved, now = self._index.reserved, self._clock.now()
         decision = memory.decision
         if decision is not None and group.spec.may_grow(decision.levels):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from extender.index.claims.reserved import Reservations
 from extender.index.gated import GatedGroups, Placements
-from extender.kube.effects import PodRef
+from extender.kube.effects import ObjectEvent, PodRef
 from extender.kube.errors import (
     FORBIDDEN_SECONDS,
     Conflict,
@@ -34,20 +34,22 @@ from extender.kube.timing import Backoff, BackoffOptions, Clock
 from extender.kube.writer import ReleaseObjects
 from extender.model.group_placements import MOST_RECORDED, GroupPlacement, PlacementStatus, placement_name
 from extender.model.objects import Pod
-from extender.model.release import GroupDecision, GroupKey, GroupPhase, Level, ReleaseSpec, is_own_group
+from extender.model.release import GroupDecision, GroupKey, GroupPhase, Level, is_own_group
 from extender.model.units import counted
 from extender.settings.policies import Release
 from extender.tasks.events import EventRecorder
 from extender.tasks.fair_queue import RateLimiter
 from extender.tasks.leader_election import LeadershipLost
-from extender.tasks.release.groups import BEGIN_AFTER, GroupMemory, Report, claim_of, event_of
+from extender.tasks.release.groups import GroupMemory, Report
 from extender.telemetry.metrics import ReleaseMetrics
 from extender.verbs.release.progress import (
+    STUCK,
     Do,
     GroupState,
     GroupStep,
     Inexpressible,
     WaitReason,
+    in_order,
     release_patch,
     status_of,
 )
@@ -72,6 +74,8 @@ _LOG = logging.getLogger(__name__)
 MOST_TRIES: Final = 5
 _AT_ONCE: Final = 500
 _REFUSED_FOR: Final = 300.0
+_COUNTS_EVERY: Final = 1.0
+_BEGIN_AFTER: Final = 5.0  # a group that is decided before has its object created with the decision
 _FORBIDDEN_WAIT: Final = 0.5  # seconds; longer than an API server takes to read the roles, mostly
 
 
@@ -112,9 +116,10 @@ class PodReleaser:
 
     async def release(self, pod: PodRef, decision: GroupDecision) -> WriteOutcome:
         """Raises ``LeadershipLost``; every other failure is a result."""
-        backoff, last = Backoff(self._backoff, self._rng), WriteOutcome(Result.UNKNOWN)
+        backoff, last = None, WriteOutcome(Result.UNKNOWN)
         for number in range(MOST_TRIES):
             if number:
+                backoff = backoff or Backoff(self._backoff, self._rng)
                 await self._clock.sleep(backoff.next())
             try:
                 async with self._rate_limiter.acquire(pod.namespace):
@@ -137,8 +142,8 @@ class PodReleaser:
         """The outcomes in the order of the pods. At most `_AT_ONCE` pods wait for the rate limiter, because each is a task."""
         outcomes: list[WriteOutcome] = []
         for start in range(0, len(pods), _AT_ONCE):
-            calls = (self.release(PodRef.of(pod), decision) for pod in pods[start : start + _AT_ONCE])
-            outcomes += await asyncio.gather(*calls)
+            refs = [_ref(decision.group, pod) for pod in pods[start : start + _AT_ONCE]]
+            outcomes += await asyncio.gather(*[self.release(ref, decision) for ref in refs])
         return outcomes
 
     async def owner_of(self, pod: PodRef) -> dict[str, str] | None:
@@ -360,8 +365,8 @@ class StepWriter:
         memory.goal = memory.goal.reached(self._clock.now())
         if stands != decision:
             self._reserved.release(group.key)
-        else:
-            self._gated.record(group.key, stands.levels, pods or ())
+        elif pods:
+            self._gated.record(group.key, stands.levels, pods)
         where = ", ".join(map(str, stands.levels)) or "any node"
         _LOG.info("decided", extra={"group": str(group.key), "policy": group.key.policy, "domain": where})
         return GroupStep(
@@ -381,20 +386,12 @@ class StepWriter:
                     raise
             await self._clock.sleep(_FORBIDDEN_WAIT)
 
-    def claim_left(self, spec: ReleaseSpec, decision: GroupDecision) -> float:
-        """The rest of the claim for a decision of an earlier leader; 0 if it is over, or if the group had room."""
-        if not spec.may_grow(decision.levels):
-            return 0.0
-        seconds = claim_of(spec, decision.levels, self._settings)
-        passed = (self._utc_now() - decision.decided).total_seconds()
-        return min(max(seconds - passed, 0.0), seconds)
-
     async def _owner(self, group: GroupState) -> Mapping[str, str] | None:
         """The owner of the object, with which it is deleted: the controller of the group, or the single pod of a group of one."""
-        pod = PodRef.of(next(iter((*group.waiting, *group.released, *group.bound))))
+        pod = next(iter((*group.waiting, *group.released, *group.bound)))
         if is_own_group(group.key):
             return {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
-        return None if group.spec.group_label else await self._pods.owner_of(pod)
+        return None if group.spec.group_label else await self._pods.owner_of(_ref(group.key, pod))
 
     async def release(
         self, group: GroupState, memory: GroupMemory, decision: GroupDecision, step: GroupStep
@@ -419,7 +416,8 @@ class StepWriter:
                 unsent.add(pod.uid)
                 failed = f"{pod.name}: {error}"
         again = self._clock.now() + _REFUSED_FOR
-        memory.record(NotReleased(frozenset(unsent), frozenset(absent), refusals, again))
+        if unsent or absent or refusals:
+            memory.record(NotReleased(frozenset(unsent), frozenset(absent), refusals, again))
         if refusals:
             self._come_back(group.key, again)
         if failed:
@@ -481,7 +479,7 @@ class StepWriter:
                 failed = str(error)
         if failed:
             _LOG.warning("released pods are not recorded", extra={"group": str(group.key), "error": failed})
-            self._come_back(group.key, self._clock.now() + BEGIN_AFTER)
+            self._come_back(group.key, self._clock.now() + _BEGIN_AFTER)
 
     def _expect(self, group: GroupState) -> float:
         """Until when pods count as released. Then they are read, if the watch has not shown it."""
@@ -497,7 +495,7 @@ class StepWriter:
             pod = by_uid.get(uid)
             self.expired += 1
             try:
-                is_gated = pod is not None and await self._pods.is_gated(PodRef.of(pod), group.spec.gate)
+                is_gated = pod is not None and await self._pods.is_gated(_ref(group.key, pod), group.spec.gate)
             except KubeError:
                 is_gated = False  # unknown: it counts as released for as long again
             (out if is_gated is False else gated).add(uid)
@@ -512,14 +510,17 @@ class StepWriter:
         memory.report = replace(before, step=step)
         is_news = before.step is None or (before.step.phase, before.step.reason) != (step.phase, step.reason)
         if is_news:
-            event = event_of(group, memory.pods.sent, step, self._utc_now())
+            event = _event_of(group, memory.pods.sent, step, self._utc_now())
             if event is not None:
                 self._events.record(event)
         status = status_of(group, step)
         known, now = self._placements.find(group.key), self._clock.now()
         if known is not None and (before.status or known.status) == status:
             return
-        due = memory.status_due(is_written=known is not None, is_news=is_news, now=now)
+        # At once if the phase or the reason changes; if only counts change, once a second.
+        due = now if is_news else before.written_at + _COUNTS_EVERY
+        if known is None and memory.decided is None:
+            due = max(before.written_at + _COUNTS_EVERY, memory.first_seen + _BEGIN_AFTER)
         if now < due:
             self._come_back(group.key, due)
             return
@@ -537,4 +538,24 @@ class StepWriter:
             raise
         except KubeError as error:
             _LOG.warning("a status cannot be written", extra={"group": str(group.key), "error": str(error)})
-            self._come_back(group.key, now + BEGIN_AFTER)
+            self._come_back(group.key, now + _BEGIN_AFTER)
+
+
+def _event_of(group: GroupState, sent: Container[str], step: GroupStep, at: datetime) -> ObjectEvent | None:
+    """An event if the group is stuck, decided or completely bound: on its first waiting pod, or else on its first pod.
+
+    ``sent``: UIDs of pods whose release was sent.
+    """
+    is_warning = step.reason in STUCK or step.phase in {GroupPhase.TIMED_OUT, GroupPhase.DEGRADED}
+    if not is_warning and step.phase not in {GroupPhase.DECIDED, GroupPhase.BOUND}:
+        return None
+    waiting = in_order([pod for pod in group.waiting if pod.uid not in sent])
+    pods = (*waiting, *(pod for pod, _ in group.blocked), *group.waiting, *group.released, *group.bound)
+    kind, reason = "Warning" if is_warning else "Normal", f"Group{step.reason}"
+    note = f"group {group.key.value} of {group.key.policy}: {step.phase}: {step.message}"
+    return ObjectEvent(_ref(group.key, pods[0]), kind, reason, "Release", note, at) if pods else None
+
+
+def _ref(group: GroupKey, pod: Pod) -> PodRef:
+    """The pod of a group, whose namespace is the group's. Its UID excludes a later pod of the same name."""
+    return PodRef(group.namespace, pod.name, pod.uid)

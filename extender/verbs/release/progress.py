@@ -445,7 +445,11 @@ def release_patch(pod: JsonObject, decision: GroupDecision) -> JsonObject | Inex
     if all(gate["name"] != decision.gate for gate in spec.get("schedulingGates") or ()):
         return None
     selector: Mapping[str, str] = spec.get("nodeSelector") or {}
-    wrong = tuple(level for level in decision.levels if selector.get(level.key, level.value) not in level.admitted)
+    wrong = tuple(
+        level
+        for level in decision.levels
+        if level.key in selector and selector[level.key] not in (level.values or (level.value,))
+    )
     if wrong:
         return Inexpressible(wrong, selector)
     changed: JsonObject = {"schedulingGates": [{"$patch": "delete", "name": decision.gate}]}

@@ -36,7 +36,7 @@ class PodsAtTheGate:
     refused_until: float = 0.0
 
 
-_NO_PODS: Final = PodsAtTheGate()
+NO_PODS: Final = PodsAtTheGate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Decided:
     decision: GroupDecision
     claimed_until: float = 0.0
     needs_room: bool = True
-    pods: PodsAtTheGate = _NO_PODS
+    pods: PodsAtTheGate = NO_PODS
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,7 +482,7 @@ def _after_write(state: Chosen | Unanswered, event: Written | NoAnswer | NotWrit
     match event, state:
         case Written(decision=decision), _:
             kind = Placed if isinstance(decided, Placed) else Releasing
-            known = _NO_PODS if decided is None else decided.pods
+            known = NO_PODS if decided is None else decided.pods
             return kind(decision, state.claimed_until, state.needs_room, known)
         case NoAnswer(decision=decision), _:
             return Unanswered(decision, state.claimed_until, state.needs_room, decided)
@@ -576,5 +576,5 @@ class Progress:
         self.state, self.decided = state, decided_of(state)
         decided = self.decided
         self.decision = None if decided is None else decided.decision
-        self.pods = _NO_PODS if decided is None else decided.pods
+        self.pods = NO_PODS if decided is None else decided.pods
         self.needs_room = decided is None or decided.needs_room

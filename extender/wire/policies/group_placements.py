@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,7 @@ from extender.model.group_placements import PLACEMENT_KIND, GroupPlacement, Plac
 from extender.model.policies import GROUP, VERSION, JsonObject
 from extender.model.release import BroughtToleration, GroupDecision, GroupKey, GroupPhase, Level, toleration_body
 from extender.model.units import read_time, rfc3339
+from extender.wire.errors import UNREADABLE, WireError, from_msgspec
 
 _LONGEST_MESSAGE = 1024
 CONDITION = "Placed"
@@ -72,6 +74,21 @@ class GroupPlacementJson(msgspec.Struct):
     metadata: _MetaJson = msgspec.field(default_factory=_MetaJson)
     spec: _SpecJson | None = None
     status: _StatusJson | None = None
+
+
+_PLACEMENT: Final = msgspec.json.Decoder(GroupPlacementJson)
+
+
+def read_placement(body: bytes) -> tuple[GroupPlacement, str]:
+    """The object of an answer, and its resourceVersion. Raises ``WireError``."""
+    try:
+        raw = _PLACEMENT.decode(body)
+        placement = trim_placement(raw)
+    except UNREADABLE as error:
+        raise from_msgspec(error) from None
+    if not raw.metadata.name:
+        raise WireError("metadata.name", "is missing")  # for example the answer of a proxy
+    return placement, raw.metadata.resource_version or ""
 
 
 def trim_placement(raw: GroupPlacementJson) -> GroupPlacement:

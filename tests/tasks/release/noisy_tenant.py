@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from extender.model.policies import PolicyObject
-from extender.model.release import Domain, GroupSize, Strategy
+from extender.model.release import Domain, GroupKey, GroupSize, Strategy
 from extender.model.resources import PODS
 from extender.model.units import Duration
 from extender.settings.policies import Release
@@ -79,8 +79,8 @@ async def seconds_until_released(noise: Noise) -> float:
             assert scene.clock.time - begun < 10, "it never ends"
             noise(scene, next(turns))
             await scene.pass_time(0.01)
-            room = scene.index.reserved.room_of(NOISE).get(PODS, 0), scene.index.reserved.groups_in(NOISE)
-            assert room <= (200, 20)
+            groups, room = scene.index.reserved.beside(GroupKey(NOISE, "", "none"))
+            assert (room.get(PODS, 0), groups) <= (200, 20)
             scene.bind()
         return scene.clock.time - begun
 

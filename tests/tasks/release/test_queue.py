@@ -11,8 +11,7 @@ import pytest
 from extender.kube.errors import KubeError, Unreachable
 from extender.model.policies import PolicyObject
 from extender.model.release import RELEASE_GATE
-from extender.tasks.fair_queue import GroupQueue
-from extender.tasks.release.waiting import DecisionLines
+from extender.tasks.fair_queue import DecisionLines, GroupQueue
 from extender.wire.policies.release_options import OnTimeout
 from tests.contenders import contender
 from tests.fake_api import never

@@ -10,7 +10,7 @@ import pytest
 from extender.model.objects import Pod
 from extender.model.release import GroupKey, Slot
 from extender.settings.policies import Release
-from extender.tasks.release.groups import budget_excess
+from extender.tasks.release.choosing import budget_excess
 from extender.verbs.release.progress import WaitReason
 from tests.contenders import cluster, stage
 from tests.gangs import gated, gated_json
