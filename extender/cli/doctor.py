@@ -1,7 +1,7 @@
 """`extender doctor`: checks an installation from outside, and prints a remedy for each problem. Changes nothing.
 
 Examines the running service, the scheduler's configuration and the cluster, as far as it can reach them. Exit codes:
-0 no problems (there may be hints), 1 warnings, 2 errors.
+0 no problems (there may be hints), 3 warnings, 4 errors. As with all commands, 1 means that a file cannot be read, and 2 wrong usage.
 """
 
 import argparse
@@ -66,7 +66,7 @@ from extender.wire.objects.kinds import RESOURCE_QUOTAS
 from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, Profile
 
 _NAMESPACE: Final = 2  # of the parts of "system:serviceaccount:NAMESPACE:NAME"
-_RANK: Final = {"info": 0, "warning": 1, "error": 2}
+_CODES: Final = {"info": 0, "warning": 3, "error": 4}  # by severity; 1 and 2 say that nothing was examined
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 (distinguished from other addresses, not bound to)
 
 
@@ -89,17 +89,17 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--no-cluster", action="store_true", help="do not connect to the API server")
     add_trust(parser)
-    add_output(parser, "text")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0, 1 or 2, by the worst finding."""
+    """Returns 0, 3 or 4, by the worst finding."""
     findings, checked = examine(arguments)
     # Stable: findings of one severity stay in the order of the checks.
-    findings.sort(key=lambda finding: -_RANK[finding.severity])
+    findings.sort(key=lambda finding: -_CODES[finding.severity])
     _print(findings, checked, arguments.output)
-    return max((_RANK[finding.severity] for finding in findings), default=0)
+    return max((_CODES[finding.severity] for finding in findings), default=0)
 
 
 def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:

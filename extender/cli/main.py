@@ -3,7 +3,8 @@
 A module adds its parser and the function to run. Only the module of the called subcommand is imported: without the Kubernetes
 client `config validate` takes a third of the time.
 
-Exit codes: 0 success, 1 an error or a failed check, 2 wrong usage, 130 interrupted. In `doctor` 2 means errors found.
+Exit codes: 0 success, 1 an error or a failed check, 2 wrong usage, 130 interrupted. `doctor` has 3 for warnings and 4 for errors that it
+found, and `replay` 3 for a recording that cannot be read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`extender replay`: asks the questions of a recording again, and shows which answers differ.
 
 Without `--config` every answer must be the same. With it, the differences are what other settings would have decided, each
-question in the recorded state. Exit codes: 0 all the same, 1 some differ, 2 unreadable or wrong usage.
+question in the recorded state. Exit codes: 0 all the same, 1 some differ, 2 wrong usage, 3 unreadable.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import msgspec
 
 from extender.cli.files import STDIN, read_redaction_key, read_settings
 from extender.cli.main import CommandError, Commands, say
+from extender.cli.sources import add_output, print_document, with_defaults
 from extender.compose.replay import Replay, ReplayDifference, ReplayOutcome
 from extender.model.documents import DocumentError
 from extender.settings.configuration import Settings, in_pod_of, settings_document
@@ -25,7 +26,7 @@ from extender.wire.recordings.redaction import REPLAYED_SECTIONS, Redactor
 
 _SHOWN: Final = 20
 _GZIP: Final = b"\x1f\x8b"
-_UNREADABLE: Final = 2
+_UNREADABLE: Final = 3
 MOST_LINE_BYTES: Final = 64 * 2**20  # eight times the default of server.maxBodyBytes
 _SENTENCES: Final = {
     ReplayOutcome.UNKNOWN: "not in the recording, so not asked about",
@@ -55,7 +56,7 @@ def add_parser(commands: Commands) -> None:
         metavar="FILE",
         help="the key of a redacted recording: gives names in the configuration the pseudonyms of the recording",
     )
-    parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="json: every difference")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -81,7 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
         say(f"extender: {arguments.recording}: holds no recording", to=sys.stderr)
         return _UNREADABLE
     changed = _changed(replay.recorded, settings)
-    say(*(_json(replay, changed).split("\n") if arguments.output == "json" else _table(replay, changed)))
+    if arguments.output in {"table", "wide"}:
+        say(*_table(replay, changed, sys.maxsize if arguments.output == "wide" else _SHOWN))
+    else:
+        print_document(_document(replay, changed), arguments.output)
     return 1 if replay.differences else 0
 
 
@@ -129,16 +133,18 @@ def _text(error: Exception) -> str:
     return "; ".join(error.problems) if isinstance(error, DocumentError) else str(error)
 
 
-def _json(replay: Replay, changed: Mapping[str, tuple[object, object]]) -> str:
-    document = {
+def _document(replay: Replay, changed: Mapping[str, tuple[object, object]]) -> object:
+    return {
         "versions": replay.versions,
-        "settings": {path: {"recorded": before, "replayed": after} for path, (before, after) in changed.items()},
+        "settings": {
+            path: {"recorded": msgspec.to_builtins(before), "replayed": msgspec.to_builtins(after)}
+            for path, (before, after) in changed.items()
+        },
         "questions": replay.asked,
         "pods": len(replay.pods),
         "changes": replay.changes,
-        "differences": replay.differences,
+        "differences": with_defaults(replay.differences),
     }
-    return msgspec.json.format(msgspec.json.encode(document)).decode()
 
 
 def _changed(recorded: Settings | None, given: Settings | None) -> dict[str, tuple[object, object]]:
@@ -161,16 +167,16 @@ def _flat(document: object, path: str = "") -> dict[str, object]:
     return {name: value for part in parts for name, value in part.items()}
 
 
-def _table(replay: Replay, changed: Mapping[str, tuple[object, object]]) -> Iterator[str]:
+def _table(replay: Replay, changed: Mapping[str, tuple[object, object]], most: int) -> Iterator[str]:
     for path, (before, after) in changed.items():
         yield f"{path}: {_text_of(before)} -> {_text_of(after)}"
     differences = _by_pod(replay.differences)
     if differences:
-        rows = [("POD", "VERB", "OUTCOME", "RECORDED", "REPLAYED", "WHY"), *map(_row, differences[:_SHOWN])]
+        rows = [("POD", "VERB", "OUTCOME", "RECORDED", "REPLAYED", "WHY"), *map(_row, differences[:most])]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         yield from ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        if (more := len(differences) - _SHOWN) > 0:
-            yield f"… {more} more; -o json has all"
+        if (more := len(differences) - most) > 0:
+            yield f"… {more} more; -o wide has all"
     yield f"{replay.asked} questions about {len(replay.pods)} pods, {replay.changes} changes: {len(replay.differences)} answers differ"
     counts = Counter(difference.outcome for difference in differences)
     yield from (

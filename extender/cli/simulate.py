@@ -31,6 +31,7 @@ import msgspec
 
 from extender.cli.files import read_yaml, read_yaml_documents
 from extender.cli.main import CommandError, Commands, say
+from extender.cli.sources import add_output, print_document
 from extender.compose.embedded import FREE_PORT, StartError, service_running
 from extender.compose.process import run_on_loop
 from extender.compose.service import Service
@@ -46,7 +47,8 @@ from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from extender.simulator.scenario.synthetic import template_errors
 from extender.telemetry.logs import configure
 
-_SHOWN = 10  # pods and violations listed by name; the JSON form lists all
+_SHOWN = 10  # pods and violations listed by name; the other forms list all
+_DOCUMENTS: Final = ("json", "yaml")  # forms with one document on standard output
 
 
 def add_parser(commands: Commands) -> None:
@@ -66,27 +68,25 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--short", action="store_true", help="fewer pods and shorter pauses, where the scenario has {full: A, short: B}"
     )
-    parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="json: one document on standard output"
-    )
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0 if the result is as expected and no constraint was violated, else 1."""
     configure("error", "text")
-    as_json, short = arguments.output == "json", arguments.short
-    return simulate(arguments.scenario, arguments.seed, as_json=as_json, without=arguments.without, short=short)
+    given, short = arguments.scenario, arguments.short
+    return simulate(given, arguments.seed, form=arguments.output, without=arguments.without, short=short)
 
 
 def simulate(
-    path: str, seed: int | None, *, as_json: bool = False, without: str | None = None, short: bool = False
+    path: str, seed: int | None, *, form: str = "table", without: str | None = None, short: bool = False
 ) -> int:
     """Plays a scenario file and prints the result. If it has a comparison, plays all of its other runs first."""
     play = read_scenario(path, short=short)
     settings = scenario_settings(play, path)
     objects = read_objects(play, path)
-    narrate: Narrator = _to_stderr if as_json else say
+    narrate: Narrator = _to_stderr if form in _DOCUMENTS else say
     used = play.scenario.seed if seed is None else seed
     comparison = play.scenario.comparison if without is None else None
     # The runs alternate, so that a machine that slows down in the meantime slows both kinds. This process plays the last
@@ -106,7 +106,7 @@ def simulate(
         rounds = [Round(*pair) for pair in zip(costs[::2], costs[1::2], strict=True)]
         report = replace(report, failures=(*report.failures, *excesses(rounds, comparison)))
         compared = [*describe(rounds, comparison)]
-    _print(report, as_json=as_json, compared=compared)
+    _print(report, form, compared)
     return 0 if report.is_good else 1
 
 
@@ -162,9 +162,10 @@ class _Extender:
         await self.start(self._settings)
 
 
-def _print(report: Report, *, as_json: bool, compared: Sequence[str] = ()) -> None:
-    if as_json:
-        say(*json.dumps(report.document(), indent=2).split("\n"))
+def _print(report: Report, form: str, compared: Sequence[str] = ()) -> None:
+    most = sys.maxsize if form == "wide" else _SHOWN
+    if form in _DOCUMENTS:
+        print_document(report.document(), form)
         _to_stderr(report.last_line)
         return
     say(
@@ -179,11 +180,11 @@ def _print(report: Report, *, as_json: bool, compared: Sequence[str] = ()) -> No
         say(f"policies: {judged} pods judged, {missed} of them missed by admission")
         for row in report.policy_rows:
             say(row)
-    for message, count in Counter(message for _, message in report.waiting).most_common(_SHOWN):
+    for message, count in Counter(message for _, message in report.waiting).most_common(most):
         first = next(pod for pod, said in report.waiting if said == message)
         others = f" and {count - 1} more" if count > 1 else ""
         say(f"pending: {first}{others}: {message or 'no attempt yet'}")
-    for violation in (*report.violations, *report.gang_violations)[:_SHOWN]:
+    for violation in (*report.violations, *report.gang_violations)[:most]:
         say(f"violation: {violation}")
     for failure in report.failures:
         say(f"unexpected: {failure}")

@@ -112,12 +112,10 @@ def print_yaml(*documents: object) -> None:
         say(*text.removesuffix("\n").split("\n"))
 
 
-def add_output(parser: argparse.ArgumentParser, default: str = "table") -> None:
-    """Adds the argument for the form of an answer."""
-    forms = [default, "wide", "json", "yaml"]
-    parser.add_argument(
-        "-o", "--output", choices=forms, default=default, help="wide: more columns; json and yaml: for scripts"
-    )
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Adds the argument for the form of an answer, the same for all commands."""
+    forms, text = ["table", "wide", "json", "yaml"], "wide: more columns or rows; json and yaml: for scripts"
+    parser.add_argument("-o", "--output", choices=forms, default="table", help=text)
 
 
 def print_document(value: object, form: str) -> None:
@@ -129,10 +127,23 @@ def print_answer(answer: T, form: str, report: Callable[[T, bool], Iterable[str]
     """Prints an answer of the API. ``report`` makes the lines of a table; its flag is set for the form "wide"."""
     if form in {"table", "wide"}:
         say(*report(answer, form == "wide"))
-    elif form == "json":
-        say(*msgspec.json.format(msgspec.json.encode(answer)).decode().split("\n"))
     else:
-        print_yaml(msgspec.to_builtins(answer))
+        print_document(with_defaults(answer), form)
+
+
+def with_defaults(value: object) -> object:
+    """A value of the API with each field, also with the fields that the API omits because they have their default.
+
+    So a script finds each field in each answer.
+    """
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.fields(value)
+        return {field.encode_name: with_defaults(getattr(value, field.name)) for field in fields}
+    if isinstance(value, Mapping):
+        return {str(msgspec.to_builtins(key)): with_defaults(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_defaults(element) for element in value]
+    return msgspec.to_builtins(value)
 
 
 def table(rows: Sequence[Sequence[str]], gap: str = "  ", indent: str = _INDENT) -> Iterator[str]:

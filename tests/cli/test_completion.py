@@ -53,7 +53,7 @@ def test_the_first_word_is_completed_without_the_parsers_of_all_commands() -> No
 def test_the_script_of_a_shell_completes_the_command(
     shell: str, script: str, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = {"bash": tool("bash"), "zsh": tool("zsh"), "fish": tool("fish")}[shell]
+    program = tool("bash") if shell == "bash" else tool("zsh") if shell == "zsh" else tool("fish")
     assert PROGRAMS[command](["completion", shell]) == 0
     prepared = "compdef() { }" if shell == "zsh" else ""
     asked = script.format(words='quota ""', last=2, line="quota ")
@@ -85,6 +85,17 @@ def test_each_help_has_an_example_that_its_parser_reads(parser: Parser) -> None:
         assert line.startswith(f"  {parser.prog}")
         words = shlex.split(line.strip().removeprefix(program))
         assert isinstance(make(words[0]).parse_args(words), argparse.Namespace)
+
+
+def test_every_answer_has_the_same_forms() -> None:
+    outputs = {
+        parser.prog: (argument.choices, argument.default)
+        for parser in parsers(make_parser(""))
+        for argument in parser.arguments()
+        if argument.dest == "output"
+    }
+    assert len(outputs) == 9
+    assert list(outputs.values()) == [(["table", "wide", "json", "yaml"], "table")] * len(outputs)
 
 
 @pytest.mark.parametrize("run", PROGRAMS.values(), ids=PROGRAMS)

@@ -152,27 +152,27 @@ NEVER = "kube-scheduler has not called filter since the service started"
 # How the service is set up, what the API server does, the exit code, and the findings.
 FOUND: dict[str, tuple[dict[str, Any], dict[str, Any], int, list[str]]] = {
     "an idle cluster": ({"requests": 0}, {}, 0, ["info called: *and no pod was bound meanwhile"]),
-    "a clock that is wrong": ({}, {"behind": 3600}, 1, ["warning clock: *"]),
+    "a clock that is wrong": ({}, {"behind": 3600}, 3, ["warning clock: *"]),
     "permissions": (
         {},
         {"denied": {"patch/pods/status", "watch/nodes"}},
-        2,
+        4,
         [f"error permissions: the account may not {what}" for what in ("watch nodes", "patch pods/status")],
     ),
     "pods that may not be listed, so it is unknown whether filter should have been called": (
         {"requests": 0},
         {"hides_pods": True},
-        1,
+        3,
         [f"warning called: {NEVER}; it is unknown whether any pod*pods is forbidden"],
     ),
     "a quota that charges nothing": (
         {"pods": [SECRETS_ONLY], **QUOTA},
         {},
-        1,
+        3,
         ["warning quotas: ResourceQuota team/cross can charge no pod*"],
     ),
     "the same quota without the feature": ({"pods": [SECRETS_ONLY]}, {}, 0, []),
-    "quotas that may not be read": (QUOTA, {"denied": {"list/resourcequotas"}}, 2, ["error permissions: *"]),
+    "quotas that may not be read": (QUOTA, {"denied": {"list/resourcequotas"}}, 4, ["error permissions: *"]),
 }
 
 
@@ -202,7 +202,7 @@ async def test_a_running_service_that_differs_from_its_file_is_found(tmp_path: P
     async with set_up(tmp_path) as setup:
         changed = configuration(tmp_path, kube={"kubeconfig": setup.kubeconfig}, server={"maxInFlight": 7})
         code, document = await setup.doctor("--config", changed)
-    assert (checks(document), code) == ([("warning", "configuration")], 1)
+    assert (checks(document), code) == ([("warning", "configuration")], 3)
     assert document["findings"][0]["problem"] == "server.maxInFlight is 100 in the running service but 7 in the file"
 
 
@@ -210,7 +210,7 @@ async def test_a_scheduler_that_keeps_its_plugins_is_found(tmp_path: Path) -> No
     async with set_up(tmp_path) as setup:
         code, document = await setup.doctor("--scheduler-config", setup.scheduler("augment", ignorable=False))
     kept = [("warning", "scheduler")] * 2
-    assert (checks(document), code) == ([*kept, ("info", "scheduler")], 1)  # and it asks for scores, which are none
+    assert (checks(document), code) == ([*kept, ("info", "scheduler")], 3)  # and it asks for scores, which are none
 
 
 async def test_the_lease_of_replicas_is_read_and_leave_for_it_requested(tmp_path: Path) -> None:
@@ -228,13 +228,13 @@ async def test_a_cluster_that_cannot_be_asked_is_an_error_that_says_how_to_leave
     async with set_up(tmp_path) as setup:
         code, document = await setup.doctor("--kubeconfig", "/nowhere/kubeconfig")
         without, _ = await setup.doctor("--kubeconfig", "/nowhere/kubeconfig", "--no-cluster")
-    assert (checks(document), code) == ([("error", "cluster")], 2)
+    assert (checks(document), code) == ([("error", "cluster")], 4)
     assert "--no-cluster" in document["findings"][0]["remedy"]
     assert without == 0
 
 
 def test_a_service_that_is_not_there_is_an_error_with_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--no-cluster", "--url", "http://127.0.0.1:9"]) == 2
+    assert main(["doctor", "--no-cluster", "--url", "http://127.0.0.1:9"]) == 4
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("error: service: http://127.0.0.1:9/configz cannot be reached: ")
     assert lines[1] == "    check that it runs, and that --url has its address and port"
@@ -251,7 +251,7 @@ def test_in_an_outage_a_right_configuration_of_the_scheduler_gets_no_advice(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outage = ["doctor", "--no-cluster", "-o", "json", "--url", "http://127.0.0.1:9", "--scheduler-config", str(path)]
-    assert main(outage) == 2
+    assert main(outage) == 4
     document = json.loads(capsys.readouterr().out)
     assert {one for one in checks(document) if one[0] != "info"} == {("error", "service")}
     assert ("info", "settings") in checks(document)
@@ -297,7 +297,7 @@ async def test_the_chain_of_certificates_is_proven_by_asking(
         setup = Setup(Strict(), url, "", tmp_path)
         given = [f"--{name}-file={tmp_path / ADMIN[name]}" for name in files]
         code, document = await setup.doctor("--no-cluster", *given)
-    assert code == 2
+    assert code == 4
     assert [problem for problem in (one["problem"] for one in document["findings"]) if found in problem]
     assert checks(document)[0][1] == ("tls" if len(files) < 3 else "called")
 
@@ -318,7 +318,7 @@ async def test_policies_that_are_invalid_or_match_nothing_are_named(tmp_path: Pa
     async with set_up(tmp_path, pods=installed_policies(), policies=with_policies()) as setup:
         await kept(setup)
         code, document = await setup.doctor()
-    assert code == 1
+    assert code == 3
     assert [one["problem"] for one in document["findings"]] == [
         f"ClusterPodSchedulingPolicy/old is invalid, so it is not applied: {NO_NUMBER}",
         "PodSchedulingPolicy/default/idle matches no pod of the cluster",

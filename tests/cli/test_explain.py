@@ -355,7 +355,11 @@ def test_manifests_are_objects_to_add_and_the_output_has_other_forms(
     assert main(["whatif", "--snapshot", snapshot, "-f", str(path), "-o", form]) == 0
     printed = capsys.readouterr().out
     found = orjson.loads(printed) if form == "json" else yaml.safe_load(printed)
-    assert found["placements"] == [{"pod": "default/large", "state": "placed", "origin": "pending", "node": "n2"}]
+    # Every field, so that a script finds it in each answer. The API omits fields that have their default.
+    rest = {"was": "", "reason": "", "obstacles": [], "unchecked": ""}
+    placed = {"pod": "default/large", "state": "placed", "origin": "pending", "node": "n2"}
+    assert found["placements"] == [placed | rest]
+    assert found["summary"] == {"placed": 1, "rejected": 0, "displaced": 0, "gone": 0, "gated": 0, "notTried": 0}
 
 
 def test_pods_of_a_deleted_node_may_be_gone(snapshot: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,11 +156,11 @@ def test_a_file_that_cannot_be_read_is_named_with_the_problem(
 ) -> None:
     file = tmp_path / "bad"
     file.write_bytes(body)
-    assert main(["replay", str(file)]) == 2
+    assert main(["replay", str(file)]) == 3
     error = capsys.readouterr().err
     assert error.startswith(f"extender: {file}: ")
     assert said in error
-    assert main(["replay", str(tmp_path / "absent")]) == 2
+    assert main(["replay", str(tmp_path / "absent")]) == 3
     assert "No such file" in capsys.readouterr().err
 
 
@@ -176,7 +176,7 @@ def test_a_line_that_no_recorder_writes_is_not_read_whole(
     monkeypatch.setattr(replay, "MOST_LINE_BYTES", 2**20)
     file = tmp_path / "long"
     file.write_bytes(compress(b'{"type":"start","settings":{"a":"' + b"a" * 2**20 + end))
-    assert main(["replay", str(file)]) == 2
+    assert main(["replay", str(file)]) == 3
     assert capsys.readouterr().err == f"extender: {file}: line 1: is longer than 1 MiB, as no record is\n"
 
 
@@ -198,5 +198,5 @@ async def test_names_in_another_configuration_are_replaced_under_the_key_of_the_
     without_key = replayed(capsys, file, "--config", other)
     assert without_key == (0, without_key[1] | {"differences": []})
     key.write_bytes(b"short")
-    assert main(["replay", str(file), "--config", str(other), "--redact-key-file", str(key)]) == 2
+    assert main(["replay", str(file), "--config", str(other), "--redact-key-file", str(key)]) == 3
     assert "a key of at least 16 bytes is needed, this one has 5" in capsys.readouterr().err

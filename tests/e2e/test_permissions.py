@@ -89,7 +89,7 @@ async def test_without_leave_to_read_a_resource_the_service_does_not_get_ready_a
     assert {found["problem"] for found in document["findings"] if found["check"] == "permissions"} == {
         f"the account may not {verb} {resource}{'.' + group if group else ''}" for verb in ("list", "watch")
     }
-    assert code == 2
+    assert code == 4
 
 
 # -- writes ---------------------------------------------------------------------------------------------------------
