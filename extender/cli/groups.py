@@ -116,7 +116,7 @@ def groups_of(objects: Iterable[Object], settings: Settings, *, is_partial: bool
     groups = [
         group_overview(state, index.placements.of(key), is_partial=is_partial)
         for key in sorted(index.gated.groups)
-        if (state := group_state(key, index.gated, index.pods)) is not None
+        if (state := group_state(key, index)) is not None
     ]
     # A gated pod in no group waits for a policy that was deleted or never existed: nothing will remove its gate.
     grouped = {uid for group in index.gated for uid in group.roles}

@@ -58,7 +58,7 @@ def group_of(pod: Pod, index: ClusterIndex, settings: Settings, *, is_known: boo
     group = index.gated.group_of(f"tested/{pod.namespace}/{pod.name}")
     if group is None:
         return None
-    state = group_state(group.key, index.gated, index.pods)
+    state = group_state(group.key, index)
     if state is None:
         return None
     # No decision and no memory, as for a group that was just created.

@@ -180,7 +180,7 @@ def overview_of(index: ClusterIndex, group: GatedGroup) -> GroupOverview:
     A group with more than `_MOST_GROUPED` pods costs O(1): the overview repeats what the leader wrote into its status.
     """
     placement = index.placements.of(group.key)
-    state = group_state(group.key, index.gated, index.pods) if len(group.roles) <= _MOST_GROUPED else None
+    state = group_state(group.key, index) if len(group.roles) <= _MOST_GROUPED else None
     if state is not None:
         return group_overview(state, placement)
     pods = len(group.roles) - group.counts[GatedPodState.LEAVING]

@@ -67,9 +67,9 @@ def places(draw: st.DrawFn) -> list[Place]:
 
 def proposal(index: ClusterIndex, policy: str, memories: Memories) -> Proposal:
     key = GroupKey("default", policy, "asking")
-    group = group_state(key, index.gated, index.pods)
+    group = group_state(key, index)
     assert group is not None
-    promised = memories.promised(group, index.gated, index.pods, index.reserved, index.placements, has_begun=False)
+    promised = memories.promised(group, index, has_begun=False)
     excess = partial(quota_excess, group, charges=index.gated.charges, promised=promised)
     return propose(Rest(key, group.spec, group.waiting, excess=excess), index.view, SETTINGS)
 

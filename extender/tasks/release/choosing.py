@@ -452,7 +452,7 @@ class StepChooser:
             group = replace(group, spec=group.spec.at(begun - memory.goal.since))
             for _ in range(_MOST_TRIES):
                 if levels is not None:
-                    group = read_again(group, self._index.gated, self._index.pods)
+                    group = read_again(group, self._index)
                 steps = self._propose(group, levels, taken, self._quota(group, memory))
                 proposal = await in_slices(steps, self._clock)
                 over = self._quota(group, memory)(proposal.levels) if proposal.levels else ""
@@ -469,9 +469,7 @@ class StepChooser:
         index = self._index
         if not group.spec.has_quotas or not group.waiting:
             return lambda _: ""
-        promised = self._memories.promised(
-            group, index.gated, index.pods, index.reserved, index.placements, has_begun=memory.has_begun(group)
-        )
+        promised = self._memories.promised(group, index, has_begun=memory.has_begun(group))
         return lambda levels: quota_excess(group, levels, index.gated.charges, promised)
 
     def _excess(self, group: GroupState, pods: Sequence[Pod], *, alone: bool = False) -> str:

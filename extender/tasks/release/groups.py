@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from extender.index.charges import Charges
-from extender.index.claims.reserved import Requests, Reservations
+from extender.index.claims.reserved import Requests
 from extender.index.cluster import ClusterIndex
-from extender.index.gated import GatedGroups, GatedPodState, Placements
+from extender.index.gated import GatedPodState
 from extender.model.group_placements import PlacementStatus
 from extender.model.objects import Pod
 from extender.model.release import ANYWHERE, GroupKey, GroupPhase, Level, NoRoom, ReleaseSpec
@@ -24,9 +24,9 @@ _LONGEST_WAIT: Final = 5.0
 _NOTHING: Final[Resources] = {}
 
 
-def group_state(key: GroupKey, gated: GatedGroups, pods: Mapping[str, Pod]) -> GroupState | None:
+def group_state(key: GroupKey, index: ClusterIndex) -> GroupState | None:
     """A group as the index has it; None if it has no pod. O(its pods)."""
-    group = gated.groups.get(key)
+    group, pods = index.gated.groups.get(key), index.pods
     if group is None:
         return None
     by_role: dict[GatedPodState, list[Pod]] = {role: [] for role in GatedPodState}
@@ -46,12 +46,12 @@ def group_state(key: GroupKey, gated: GatedGroups, pods: Mapping[str, Pod]) -> G
     )
 
 
-def read_again(group: GroupState, gated: GatedGroups, pods: Mapping[str, Pod]) -> GroupState:
+def read_again(group: GroupState, index: ClusterIndex) -> GroupState:
     """The group as the index has it now, with no pod at the gate or released that it had not before. O(its pods).
 
     Pods that were bound or deleted since need no room, and bound pods are siblings of the others.
     """
-    now = group_state(group.key, gated, pods)
+    now = group_state(group.key, index)
     if now is None:
         return replace(group, waiting=(), released=())
     waiting, released = ({pod.uid: pod for pod in part} for part in (now.waiting, now.released))
@@ -219,12 +219,7 @@ class GroupMemory(Progress):
 
 
 class Memories(dict[GroupKey, GroupMemory]):
-    """What is remembered, by group. Each method but ``next_try`` is O(groups)."""
-
-    def next_try(self, key: GroupKey) -> float | None:
-        """The time before which a group is not tried again; None for an unknown group. O(1)."""
-        memory = self.get(key)
-        return None if memory is None else memory.goal.next_try
+    """What is remembered, by group. Each method is O(groups)."""
 
     def oldest(self, now: float) -> float:
         """Seconds for which the group that waits longest has waited; 0 where none does."""
@@ -244,16 +239,7 @@ class Memories(dict[GroupKey, GroupMemory]):
         """How many releases were sent and are not shown by the watch yet."""
         return sum(len(memory.pods.sent) for memory in self.values())
 
-    def promised(
-        self,
-        group: GroupState,
-        gated: GatedGroups,
-        pods: Mapping[str, Pod],
-        reserved: Reservations,
-        placements: Placements,
-        *,
-        has_begun: bool,
-    ) -> dict[str, dict[str, int]]:
+    def promised(self, group: GroupState, index: ClusterIndex, *, has_begun: bool) -> dict[str, dict[str, int]]:
         """By domain: what other groups of the policy will use of its quotas, beyond the charges of their released pods.
 
         O(groups + counted pods × resources).
@@ -262,23 +248,19 @@ class Memories(dict[GroupKey, GroupMemory]):
         # 2. For a group that has not begun: all waiting pods of decided groups, so that it takes nothing away from them.
         # 3. A decided group that cannot begin counts only as in 1, because it may be decided anew.
         amounts: dict[str, dict[str, int]] = {}
-        for other in gated:
+        for other in index.gated:
             key, spec = other.key, other.release
             if key.policy != group.key.policy or key == group.key or not other.counts[GatedPodState.READY]:
                 continue
-            memory, placement = self.get(key), placements.of(key)
-            decision = placement.decision if placement is not None else None
-            levels = (
-                levels_of(memory.state) if memory is not None else decision.levels if decision is not None else None
-            )
+            memory, levels = self.get(key), self._levels(key, index)
             if levels is None:
                 continue
             sent: Container[str] = memory.pods.sent if memory is not None else ()
             left = [uid for uid, role in other.roles.items() if role is GatedPodState.READY]
-            out = [uid for uid in left if uid in sent or reserved.node_of(uid)]
+            out = [uid for uid in left if uid in sent or uid in index.reserved.held]
             is_held_up = bool(memory is not None and memory.goal.problem and not (out or other.placed))
             chosen = out if has_begun or is_held_up else left[: max(other.size - other.placed, len(out))]
-            amount = _limited([pods[uid] for uid in chosen], spec)
+            amount = _limited([index.pods[uid] for uid in chosen], spec)
             for name in spec.names_of(levels[0].admitted if levels else None):
                 add(amounts.setdefault(name, {}), amount)
         return amounts
@@ -293,19 +275,23 @@ class Memories(dict[GroupKey, GroupMemory]):
             key, spec = other.key, other.release
             if key.namespace != group.key.namespace or key == group.key or not spec.does(NoRoom.GROWING_DOMAIN):
                 continue
-            memory, placement = self.get(key), index.placements.of(key)
-            decision = placement.decision if placement is not None else None
-            levels = (
-                levels_of(memory.state) if memory is not None else decision.levels if decision is not None else None
-            )
+            levels = self._levels(key, index)
             if levels is None or not spec.may_grow(levels):
                 continue
-            without = [role for uid, role in other.roles.items() if not index.reserved.node_of(uid)]
+            without = [role for uid, role in other.roles.items() if uid not in index.reserved.held]
             due = min(without.count(GatedPodState.READY), max(other.size - other.placed, 0))
             waiting = without.count(GatedPodState.RELEASED) + due
             groups += waiting > 0
             pods += waiting
         return groups, pods
+
+    def _levels(self, key: GroupKey, index: ClusterIndex) -> tuple[Level, ...] | None:
+        """The domain of a group, as remembered, or by its object. None without a decision."""
+        if (memory := self.get(key)) is not None:
+            return levels_of(memory.state)
+        placement = index.placements.of(key)
+        decision = None if placement is None else placement.decision
+        return None if decision is None else decision.levels
 
     def domains_of_others(
         self, group: GroupState, index: ClusterIndex, now: float

@@ -70,59 +70,6 @@ async def removes_nothing(_pod: Pod, _victims: Sequence[Pod]) -> bool:
     return False
 
 
-def may_free_room(change: object) -> bool:
-    """Whether more room may be free after a change of room or of an assumption.
-
-    A pod that was assumed on several nodes counted on each. Once it is bound, forgotten or doubted it frees room on some.
-    """
-    old = getattr(change, "old", None)
-    return not isinstance(old, Assumed) or not old.pod.node
-
-
-class WaitingGroups:
-    """All groups that wait for room: undecided groups in ``lines``, and decided groups without room for some pods."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.lines = DecisionLines()
-        self._clock = clock
-        self._short: dict[GroupKey, None] = {}
-        self._freed = asyncio.Event()
-
-    def clear(self) -> None:
-        """The term has ended."""
-        self.lines.clear()
-        self._short.clear()
-
-    def set_short(self, key: GroupKey, *, is_short: bool) -> None:
-        """Records whether a decided group lacks room, or may lose its room."""
-        if is_short:
-            self._short[key] = None
-        else:
-            self._short.pop(key, None)
-
-    def room_changed(self, change: object = None) -> None:
-        """More room may be free now. O(1)."""
-        # Called for each change of room, so it costs nothing while no group waits.
-        if (self._short or len(self.lines)) and may_free_room(change):
-            self._freed.set()
-
-    async def run(
-        self, wake: Callable[[GroupKey, float], object], next_try: Callable[[GroupKey], float | None]
-    ) -> None:
-        """Wakes groups after changes, until cancelled. ``next_try``: the time before which a group is not tried; None if unknown."""
-        while True:
-            await self._freed.wait()
-            self._freed.clear()
-            self.lines.version += 1
-            for key, when in self.lines.next_of_all():
-                wake(key, when)
-            for key in list(self._short):
-                at = next_try(key)
-                if at is not None:
-                    wake(key, at)
-            await self._clock.sleep(_ROOM_PAUSE)
-
-
 class GroupReconciler:
     """``run`` is one term.
 
@@ -162,8 +109,9 @@ class GroupReconciler:
         self._writer = StepWriter(
             placements, pods, index.reserved, index.gated, events, recorder, clock, utc_now, settings, self._come_back
         )
-        self._waiting = WaitingGroups(clock)
-        self._lines = self._waiting.lines
+        self._lines = DecisionLines()  # undecided groups that wait for room
+        self._short: dict[GroupKey, None] = {}  # decided groups that lack room, or may lose it
+        self._freed = asyncio.Event()
         self.memory = Memories()
         self._chooser = StepChooser(index, self.memory, self._lines, propose, has_node, recorder, clock, settings)
 
@@ -185,10 +133,10 @@ class GroupReconciler:
         subscribed: list[tuple[Subscribable, Callable[[object], None]]] = [
             (index.gated.changes, self._group_changed),
             (index.placements.changes, self._placement_changed),
-            (index.room_changes, self._waiting.room_changed),
-            (index.reserved.changes, self._waiting.room_changed),
-            (index.assumed.changes, self._waiting.room_changed),
-            (index.gated.freed, self._waiting.room_changed),
+            (index.room_changes, self._room_changed),
+            (index.reserved.changes, self._room_changed),
+            (index.assumed.changes, self._room_changed),
+            (index.gated.freed, self._room_changed),
         ]
         for source, callback in subscribed:
             source.subscribe(callback)
@@ -197,7 +145,7 @@ class GroupReconciler:
             await self._catch_up()
             await self._begin()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._waiting.run(self._queue.add_at, self.memory.next_try))
+                tasks.create_task(self._wake_waiting())
                 places = asyncio.Semaphore(_WORKERS)
                 while True:
                     await places.acquire()
@@ -213,14 +161,17 @@ class GroupReconciler:
     async def _begin(self) -> None:
         self._queue = GroupQueue(self._clock)
         self.memory.clear()
-        self._waiting.clear()
+        self._lines.clear()
+        self._short.clear()
         self._placements.forget()
         # First all gated pods are filed: an unknown group that the earlier leader released would lose its room to others.
         while self._index.gated.file_stale():  # noqa: ASYNC110 -- each call files some more
             await asyncio.sleep(0)
         for placement in self._index.placements:
             self._queue.add(placement.group)
-        groups = [group for key in list(self._index.gated.groups) if (group := self._read(key)) is not None]
+        groups = [
+            group for key in list(self._index.gated.groups) if (group := group_state(key, self._index)) is not None
+        ]
         for group in groups:
             self._queue.add(group.key)
         self._give_back_gated(groups)
@@ -251,7 +202,9 @@ class GroupReconciler:
         for them. Groups with bound pods are last: their waiting pods replace others, and may have had no reserved room.
         """
         try:
-            group = self._read(key)  # its pods may have changed while room was reserved for groups before it
+            group = group_state(
+                key, self._index
+            )  # its pods may have changed while room was reserved for groups before it
             if group is None:
                 return
             memory = self._known(group)
@@ -277,6 +230,27 @@ class GroupReconciler:
             self._placements.observe(placement.group)
             self._queue.add(placement.group)
 
+    def _room_changed(self, change: object = None) -> None:
+        """More room may be free now. O(1), and nothing while no group waits, because each change of room calls it."""
+        if self._short or len(self._lines):
+            # A pod that was assumed on several nodes counted on each. Once it is bound, forgotten or doubted it frees room on some.
+            old = getattr(change, "old", None)
+            if not isinstance(old, Assumed) or not old.pod.node:
+                self._freed.set()
+
+    async def _wake_waiting(self) -> None:
+        """Wakes groups that wait for room after changes that may have freed some, until cancelled."""
+        while True:
+            await self._freed.wait()
+            self._freed.clear()
+            self._lines.version += 1
+            for key, when in self._lines.next_of_all():
+                self._queue.add_at(key, when)
+            for key in list(self._short):
+                if key in self.memory:
+                    self._queue.add_at(key, self.memory[key].goal.next_try)
+            await self._clock.sleep(_ROOM_PAUSE)
+
     def _come_back(self, key: GroupKey, when: float) -> None:
         self._queue.add_at(key, when)
 
@@ -286,7 +260,7 @@ class GroupReconciler:
         pods = 0
         try:
             self._expire_reservations()
-            group = self._read(key)
+            group = group_state(key, self._index)
             pods = 0 if group is None else group.ready
             await (self._end(key) if group is None else self._reconcile(group))
         except LeadershipLost:
@@ -301,9 +275,6 @@ class GroupReconciler:
     def _failed(self, key: GroupKey) -> None:
         _LOG.exception("a group cannot be worked on", extra={"group": str(key)})
         self.failures += 1
-
-    def _read(self, key: GroupKey) -> GroupState | None:
-        return group_state(key, self._index.gated, self._index.pods)
 
     def _known(self, group: GroupState) -> GroupMemory:
         """The memory of a group. The time of a new one counts from the creation of its oldest waiting pod."""
@@ -361,7 +332,7 @@ class GroupReconciler:
                 step = await self._chooser.choose(concerned, memory, step)
             step = await self._carry_out(concerned, memory, step)
             await self._writer.report(group, memory, step)
-            if step.do is Do.WAIT or (current := self._read(group.key)) is None:
+            if step.do is Do.WAIT or (current := group_state(group.key, self._index)) is None:
                 break
             group = current
         self._follow_up(group, memory, step)
@@ -397,10 +368,13 @@ class GroupReconciler:
         """Queues the group for its next try, and for the end of its time."""
         if step.phase is GroupPhase.BOUND and isinstance(memory.state, Decided | Expired | Unasked):
             memory.record(AllBound())
-            self._waiting.room_changed()  # its namespace may have room reserved for another group now
+            self._room_changed()  # its namespace may have room reserved for another group now
         self._follow_claims(group, memory)
         may_lose = bool(group.released) and step.reason is not WaitReason.NO_NODES_YET  # the nodes of their room
-        self._waiting.set_short(group.key, is_short=step.reason is WaitReason.DOMAIN_FULL or may_lose)
+        if may_lose or step.reason is WaitReason.DOMAIN_FULL:
+            self._short[group.key] = None
+        else:
+            self._short.pop(group.key, None)
         if step.reason not in {*NO_PLACE, WaitReason.BUDGET, WaitReason.NO_NODES_YET}:
             self._lines.leave(group.key)
         self._wake_line(group.key.namespace)
@@ -426,7 +400,7 @@ class GroupReconciler:
         if memory.hold.is_claimed:
             self._queue.add_at(group.key, until)
         if before.without_nodes > memory.hold.without_nodes or before.is_claimed > memory.hold.is_claimed:
-            self._waiting.room_changed()
+            self._room_changed()
 
     def _wake_line(self, namespace: str) -> None:
         following = self._lines.next_of(namespace)
@@ -469,7 +443,7 @@ class GroupReconciler:
         """No pod of the group is left. Its decision stays for a while, because its owner may replace all pods."""
         now = self._clock.now()
         self._index.reserved.release(key)
-        self._waiting.set_short(key, is_short=False)
+        self._short.pop(key, None)
         self._lines.leave(key)
         self._wake_line(key.namespace)
         memory = self.memory.get(key)
@@ -477,7 +451,7 @@ class GroupReconciler:
             memory = self.memory[key] = GroupMemory(now, now, read_back(self._placements.find(key)))
         if any(memory.hold):
             memory.hold = Hold()
-            self._waiting.room_changed()
+            self._room_changed()
         memory.report = replace(memory.report, step=None, written_at=float("-inf"))
         if not isinstance(memory.state, Emptied):
             memory.record(PodsDeleted(now))

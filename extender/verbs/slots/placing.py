@@ -136,9 +136,12 @@ def kinds_of(pods: Sequence[Pod], view: ClusterView) -> TrialSteps[dict[str, Has
         counted = frozenset(view.groups_that_count(signature))
         alike[signature] = read, parts, counted, constraints.excess
         yield True
-    return {
+    kinds = {
         pod.uid: (alike[pod.signature], pod.priority, frozenset(pod.requests.items()), pod.host_ports) for pod in pods
     }
+    # A number for each kind, because the search looks kinds up for each node.
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds.values()))}
+    return {uid: numbers[kind] for uid, kind in kinds.items()}
 
 
 @dataclass(frozen=True, slots=True)

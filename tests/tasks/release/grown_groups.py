@@ -124,6 +124,6 @@ async def restart(seed: int, cases: Counter[str]) -> None:
             earlier, now = decided_of(state), decided_of(manager.memory[key].state)
             assert (earlier and earlier.decision) == (now and now.decision), (key, state)
             assert isinstance(state, Emptied) == isinstance(manager.memory[key].state, Emptied), (key, state)
-            pods = group_state(key, scene.index.gated, scene.index.pods)
+            pods = group_state(key, scene.index)
             is_whole = pods is not None and now is not None and len(pods.released + pods.bound) >= now.decision.size
             assert not is_whole or isinstance(now, Placed), (key, state)
