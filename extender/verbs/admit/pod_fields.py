@@ -17,6 +17,7 @@ from operator import add, le, sub
 from typing import Any, Final, Self
 
 from extender.model.constraints.clauses import LABEL, Clause, are_contradictory
+from extender.model.constraints.labels import Operator
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.policies import (
     ConflictPolicy,
@@ -434,6 +435,9 @@ class NodeDirectives:
         if not clauses:
             return bool(term.clauses)
         keys = {clause.key for clause in clauses if clause.source == LABEL} & pairs.keys()
+        # Most terms have one clause, which contradicts itself only as an upper bound.
+        if not keys and len(clauses) == 1 and next(iter(clauses)).operator != Operator.LT:
+            return True
         selected = (Clause(LABEL, key, "In", (str(pairs[key]),)) for key in keys)
         return not are_contradictory([*clauses, *selected])
 

@@ -235,6 +235,11 @@ def test_an_override_takes_away_all_that_excludes_the_policy_s_nodes_and_no_more
     assert not matches(found, zone="b", disk="ssd")
 
 
+def test_an_upper_bound_below_every_label_value_matches_no_node_by_itself() -> None:
+    kept = reviewed(verb(policy(affinity=requiring(node_term(expression("cores", "Lt", "0"))))), pod())
+    assert (kept.obj, "no node can match" in kept.warnings[0]) == (pod(), True)
+
+
 @pytest.mark.parametrize("never", [[{}], [{}, node_term(expression("a", "Exists"), expression("a", "DoesNotExist"))]])
 def test_terms_that_match_no_node_are_never_widened(never: list[Json]) -> None:
     """The API allows an empty term, and it matches nothing: neither in the pod nor in the policy is it replaced."""
