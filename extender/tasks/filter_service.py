@@ -31,7 +31,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
 from random import Random
@@ -225,48 +225,36 @@ class AssumedPodOptions:
     doubt: float = 5.0
 
 
+@dataclass(eq=False, slots=True)
 class FilterService:
     """The filter verb with its effect on the assumed pods.
 
     Counters: ``requests``; ``waits``, requests that waited; ``given_up``, requests that waited in vain; ``waited``, seconds of
     waiting; ``decisions``, by scheduler.
+
+    ``on_rejection`` is called after each result in which no node passed, ``on_missed`` once for a pod that admission missed.
+
+    ``known_until``: the monotonic time up to which every pod event has been handled.
     """
 
-    def __init__(
-        self,
-        index: ClusterIndex,
-        pods: WatchedPods,
-        clock: Clock,
-        options: AssumedPodOptions,
-        verb: FilterVerb,
-        rng: Random,
-        plans: PlanTarget,
-        on_rejection: Sequence[OnRejection] = (),
-        known_until: Callable[[], float] = lambda: inf,
-        on_missed: OnMissed = lambda _pod, _policies: None,
-        scheduled: ScheduledPods | None = None,
-        decisions: SchedulerCounts | None = None,
-    ) -> None:
-        """``on_rejection`` is called after each result in which no node passed, ``on_missed`` once for a pod that admission missed.
-
-        ``known_until``: the monotonic time up to which every pod event has been handled.
-        """
-        self.requests = 0
-        self.waits = 0
-        self.waited = 0.0
-        self.given_up = 0
-        self.decisions = decisions or SchedulerCounts()
-        self._index = index
-        self._pods = pods
-        self._clock = clock
-        self._options = options
-        self._verb = verb
-        self._rng = rng
-        self._plans = plans
-        self._on_rejection = on_rejection
-        self._known_until = known_until
-        self._on_missed = on_missed
-        self._scheduled = scheduled or ScheduledPods(lambda _seconds, _attempts: None, lambda: 0.0)
+    index: ClusterIndex
+    pods: WatchedPods
+    clock: Clock
+    options: AssumedPodOptions
+    verb: FilterVerb
+    rng: Random
+    plans: PlanTarget
+    on_rejection: Sequence[OnRejection] = ()
+    known_until: Callable[[], float] = lambda: inf
+    on_missed: OnMissed = lambda _pod, _policies: None
+    scheduled: ScheduledPods = field(
+        default_factory=lambda: ScheduledPods(lambda _seconds, _attempts: None, lambda: 0.0)
+    )
+    decisions: SchedulerCounts = field(default_factory=SchedulerCounts)
+    requests: int = field(default=0, init=False)
+    waits: int = field(default=0, init=False)
+    waited: float = field(default=0.0, init=False)
+    given_up: int = field(default=0, init=False)
 
     async def filter(self, args: ExtenderArgs) -> FilterResult:
         """Decides a request. A pod that is assumed on nodes that still pass gets these nodes again, or an error."""
@@ -280,14 +268,14 @@ class FilterService:
         #    request shows that the attempt failed. It ends before any wait, so that its room is free for other requests meanwhile.
         sent, args, previous = args, args.by_names(), None
         if isinstance(pod, Pod):
-            if self._index.reserved.held:
-                self._index.reserved.note_request(pod, self._clock.now())
+            if self.index.reserved.held:
+                self.index.reserved.note_request(pod, self.clock.now())
             if (again := self._answer_again(args, pod)) is not None:
                 return again
-            previous = self._index.assumed.forget(pod.uid)
+            previous = self.index.assumed.forget(pod.uid)
         # 3. The pod of the watch. Where request and watch differ, the watch may be behind: wait for it.
         if not isinstance(pod, Pod) or not has_same_constraints(args.pod.signature, pod.signature):
-            pod = await self._pods.find(args.pod)
+            pod = await self.pods.find(args.pod)
         if not isinstance(pod, Pod):
             return self._decide(sent) if self._has_new(sent) else _reject_for_now(pod)
         args = replace(args, pod=pod)
@@ -302,7 +290,7 @@ class FilterService:
         #    other decision comes between.
         if (again := self._answer_again(args, pod)) is not None:
             return again
-        previous = self._index.assumed.forget(pod.uid) or previous
+        previous = self.index.assumed.forget(pod.uid) or previous
         return self._answer(args, previous)
 
     def _answer_again(self, args: ExtenderArgs, pod: Pod) -> FilterResult | None:
@@ -317,7 +305,7 @@ class FilterService:
         #    on the old and the new nodes, because the scheduler may fail on the old ones again and again.
         # 5. No node is left to offer, or the pod would count on more than `_MOST_PLACES` nodes: an error. The scheduler
         #    retries with its back-off, and the room of the pod is kept meanwhile.
-        assumed = self._index.assumed
+        assumed = self.index.assumed
         if pod.uid in assumed.binding:
             return _BEING_BOUND
         held = assumed.held.get(pod.uid)
@@ -325,47 +313,47 @@ class FilterService:
             return None
         args = replace(args, pod=pod)
         with assumed.apart(pod.uid):
-            left = self._verb.still_passing(ExtenderArgs(pod, list(held.nodes)))
+            left = self.verb.still_passing(ExtenderArgs(pod, list(held.nodes)))
             if not left:
                 return None
             requested = set(args.node_names or ())
             result = FilterResult([] if held.doubted else [name for name in left if name in requested])
-            others = self._verb.still_passing(args) if not result.passed else ()
+            others = self.verb.still_passing(args) if not result.passed else ()
             if others:  # else a preemption would be planned for a pod that may be on its way
                 result = self._decide(args, left[0] if len(left) == 1 else "")
         if len({*left, *result.passed}) > max(_MOST_PLACES, len(left)) or not result.passed:
             result = _ON_ITS_WAY
         further = result.passed if others else ()
-        assumed.note_attempt(pod.uid, self._clock.now(), passed=bool(result.passed), others=further)
-        self._scheduled.note_failed(pod.uid)  # else the scheduler would not ask again
-        self.decisions.record(pod.scheduler, result, self._clock.now())
+        assumed.note_attempt(pod.uid, self.clock.now(), passed=bool(result.passed), others=further)
+        self.scheduled.note_failed(pod.uid)  # else the scheduler would not ask again
+        self.decisions.record(pod.scheduler, result, self.clock.now())
         return result
 
     def _decide(self, args: ExtenderArgs, avoid: str = "") -> FilterResult:
         """The verb's answer; its plan is submitted before the answer is given."""
-        decision = self._verb.decide(args, self._rng.getrandbits(32), avoid)
+        decision = self.verb.decide(args, self.rng.getrandbits(32), avoid)
         if decision.plan is not None:
-            self._plans.submit(decision.plan)
-        if decision.missed and self._index.view.pod(args.pod.uid) is not None:
-            self._on_missed(args.pod, decision.missed)
+            self.plans.submit(decision.plan)
+        if decision.missed and self.index.view.pod(args.pod.uid) is not None:
+            self.on_missed(args.pod, decision.missed)
         return decision.result
 
     def _answer(self, args: ExtenderArgs, previous: Assumed | None) -> FilterResult:
         """Decides now and assumes the pod. ``previous`` is the earlier assumption of this pod."""
         avoid = previous.nodes[0] if previous is not None and len(previous.nodes) == 1 else ""
         result = self._decide(args, avoid)
-        self.decisions.record(args.pod.scheduler, result, self._clock.now())
+        self.decisions.record(args.pod.scheduler, result, self.clock.now())
         if previous is not None and previous.answered:
-            self._scheduled.note_failed(args.pod.uid)
+            self.scheduled.note_failed(args.pod.uid)
         if not result.passed:
-            self._scheduled.note_failed(args.pod.uid)
+            self.scheduled.note_failed(args.pod.uid)
         if result.passed or result.error:
-            if self._index.rejected.held:
-                self._index.rejected.discard(args.pod.uid)
+            if self.index.rejected.held:
+                self.index.rejected.discard(args.pod.uid)
         else:
             self._notify_rejection(args)
-        if result.passed and self._options.enabled:
-            self._index.assume(args.pod, result.passed, self._clock.now())
+        if result.passed and self.options.enabled:
+            self.index.assume(args.pod, result.passed, self.clock.now())
         return result
 
     def _answer_new_nodes(self, args: ExtenderArgs, pod: Pod | Unconfirmed) -> FilterResult:
@@ -377,57 +365,57 @@ class FilterService:
         if not isinstance(pod, Pod):
             return self._decide(args)
         result = self._decide(replace(args, pod=pod))
-        is_free = pod.uid not in self._index.assumed.held
-        if len(result.passed) == 1 and is_free and self._options.enabled:
-            self._index.assume(pod, result.passed, self._clock.now())
+        is_free = pod.uid not in self.index.assumed.held
+        if len(result.passed) == 1 and is_free and self.options.enabled:
+            self.index.assume(pod, result.passed, self.clock.now())
         return result
 
     def _notify_rejection(self, args: ExtenderArgs) -> None:
-        for call in self._on_rejection:
+        for call in self.on_rejection:
             call(args)
 
     def attempt_failed(self, requested: Pod) -> None:
         """Doubts the assumption of a pod whose request cannot be decided: if the scheduler sent it, its last attempt has failed."""
         pod = self._watched(requested)
-        if isinstance(pod, Pod) and pod.uid in self._index.assumed.held and pod.uid not in self._index.assumed.binding:
-            self._index.assumed.doubt(pod.uid)
+        if isinstance(pod, Pod) and pod.uid in self.index.assumed.held and pod.uid not in self.index.assumed.binding:
+            self.index.assumed.doubt(pod.uid)
 
     def _watched(self, requested: Pod) -> Pod | Unconfirmed:
         """The pod of a request as the watch shows it now. O(1)."""
-        return watched_pod(requested.uid, requested.signature.namespace, requested.name, self._index.view)
+        return watched_pod(requested.uid, requested.signature.namespace, requested.name, self.index.view)
 
     def _are_all_new(self, args: ExtenderArgs) -> bool:
         """Whether the request brings whole nodes, and none that the watch shows. O(nodes) at worst."""
-        known = self._index.view.known
+        known = self.index.view.known
         return bool(args.nodes) and not any(node.name in known for node in args.nodes or ())
 
     def _has_new(self, args: ExtenderArgs) -> bool:
         """Whether the request brings whole nodes, and one that the watch does not show. O(nodes)."""
-        known = self._index.view.known
+        known = self.index.view.known
         return args.nodes is not None and not all(node.name in known for node in args.nodes)
 
     def _may_wait(self, args: ExtenderArgs) -> bool:
-        several = self._index.assumed.several > 0
-        return several and self._verb.should_wait(args, self._clock.now() - _SCORED_SECONDS)
+        several = self.index.assumed.several > 0
+        return several and self.verb.should_wait(args, self.clock.now() - _SCORED_SECONDS)
 
     async def _wait(self, args: ExtenderArgs) -> None:
         self.waits += 1
-        begun, changed = self._clock.now(), asyncio.Event()
+        begun, changed = self.clock.now(), asyncio.Event()
 
         def wake(_change: object) -> None:
             changed.set()
 
         # Subscribed only while a request waits: otherwise every watch event of an assumed pod would call this.
-        self._index.assumed.changes.subscribe(wake)
+        self.index.assumed.changes.subscribe(wake)
         try:
-            await self._wait_until(args, begun + self._options.wait, changed)
+            await self._wait_until(args, begun + self.options.wait, changed)
         finally:
-            self._index.assumed.changes.unsubscribe(wake)
-            self.waited += self._clock.now() - begun
+            self.index.assumed.changes.unsubscribe(wake)
+            self.waited += self.clock.now() - begun
 
     async def _wait_until(self, args: ExtenderArgs, deadline: float, changed: asyncio.Event) -> None:
         while self._may_wait(args):
-            left = deadline - self._clock.now()
+            left = deadline - self.clock.now()
             if left <= 0:
                 self.given_up += 1
                 return
@@ -443,19 +431,19 @@ class FilterService:
 
         Time in which the process was suspended does not count, because events of that time have not been read yet.
         """
-        options = self._options
+        options = self.options
         limits = AssumptionTimeouts(options.expiry, options.failure_grace, options.doubt)
-        known = self._known_until()
+        known = self.known_until()
         while True:
-            begun, known_before = self._clock.now(), known
-            await self._clock.sleep(_REVIEW_SECONDS)
-            now = self._clock.now()
+            begun, known_before = self.clock.now(), known
+            await self.clock.sleep(_REVIEW_SECONDS)
+            now = self.clock.now()
             if (lost := now - begun - _REVIEW_SECONDS) >= _SUSPENDED_SECONDS:
-                self._index.assumed.extend(lost)
-                self._index.reserved.extend(lost, now)
-            known = self._known_until()
-            self._scheduled.take(self._index.assumed.bound)
-            self._index.assumed.review(now, limits, known_before=known_before, known_until=known)
+                self.index.assumed.extend(lost)
+                self.index.reserved.extend(lost, now)
+            known = self.known_until()
+            self.scheduled.take(self.index.assumed.bound)
+            self.index.assumed.review(now, limits, known_before=known_before, known_until=known)
 
 
 class WhatIfFilter:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
@@ -110,34 +110,27 @@ FindPod = Callable[[Pod], Awaitable[Pod | Unconfirmed]]
 OnPreemption = Callable[[PreemptionArgs, int, PreemptionDecision], None]
 
 
+@dataclass(eq=False, slots=True)
 class PreemptService:
-    """The preempt verb, for the pod that ``find`` returns for the pod of the request."""
+    """The preempt verb, for the pod that ``find`` returns for the pod of the request.
 
-    def __init__(
-        self,
-        view: ClusterView,
-        settings: Settings,
-        rng: Random,
-        plans: PlanTarget,
-        find: FindPod,
-        on_decision: OnPreemption | None = None,
-        meter: RuleMeter | None = None,
-        on_unknown: Callable[[], None] = lambda: None,
-    ) -> None:
-        """``on_decision`` is called with each request as it was decided, the seed and the decision. ``meter`` counts and times rules.
+    ``on_decision`` is called with each request as it was decided, the seed and the decision. ``meter`` counts and times rules.
 
-        ``on_unknown`` is called where the watch does not show the pod as pending.
-        """
-        self._meter = meter
-        self._on_unknown = on_unknown
-        self._view = view
-        self._settings = settings
-        self._rng = rng
-        self._plans = plans
-        self._find = find
-        self._on_decision = on_decision
-        self._left = Counter(dict.fromkeys(LeftBecause, 0))
-        self._warnings = RepeatedWarnings(_LOG, "preemption left to the scheduler")
+    ``on_unknown`` is called where the watch does not show the pod as pending.
+    """
+
+    view: ClusterView
+    settings: Settings
+    rng: Random
+    plans: PlanTarget
+    find: FindPod
+    on_decision: OnPreemption | None = None
+    meter: RuleMeter | None = None
+    on_unknown: Callable[[], None] = lambda: None
+    _left: Counter[LeftBecause] = field(default_factory=lambda: Counter(dict.fromkeys(LeftBecause, 0)), init=False)
+    _warnings: RepeatedWarnings = field(
+        default_factory=lambda: RepeatedWarnings(_LOG, "preemption left to the scheduler"), init=False
+    )
 
     def left(self) -> dict[str, float]:
         """How many preemptions went back to the scheduler in mode execute, by reason."""
@@ -149,19 +142,19 @@ class PreemptService:
         A pod that the watch does not show as pending gets no candidate. The scheduler tries it again after a change, or when
         `OverlookedPods` requeues it.
         """
-        pod = await self._find(args.pod)
+        pod = await self.find(args.pod)
         if not isinstance(pod, Pod):
-            self._on_unknown()
+            self.on_unknown()
             return ()
         args = replace(args, pod=pod)
-        seed = self._rng.getrandbits(32)
-        decision = decide_preemption(args, self._view, self._settings, seed, self._meter)
-        if self._on_decision is not None:
-            self._on_decision(args, seed, decision)
+        seed = self.rng.getrandbits(32)
+        decision = decide_preemption(args, self.view, self.settings, seed, self.meter)
+        if self.on_decision is not None:
+            self.on_decision(args, seed, decision)
         if decision.plan is not None:
-            self._plans.submit(decision.plan)
+            self.plans.submit(decision.plan)
         elif decision.requeue:
-            self._plans.requeue(pod, args.candidates[0].node)
+            self.plans.requeue(pod, args.candidates[0].node)
         if decision.left is not None:
             self._tell_left(pod, decision.candidates[0], decision.left)
         return decision.candidates
@@ -173,6 +166,7 @@ class PreemptService:
         self._warnings.warn(because, **fields, reason=because.value)
 
 
+@dataclass(eq=False, slots=True)
 class BindService:
     """The optional bind verb: binds a pod for the scheduler, so that its node is known before the next filter request.
 
@@ -182,34 +176,34 @@ class BindService:
     The write is made with the service account of the extender. A caller must not gain more by it than it has from the
     scheduler: only a pod that the watch shows unscheduled and ungated is bound, and only to a node that this service passed
     for it. So without assumed pods (`assumedPods.enabled`) nothing is bound.
+
+    ``unanswered`` finds out what became of bindings without an answer.
     """
 
-    def __init__(self, index: ClusterIndex, writer: Writer, clock: Clock, unanswered: UnansweredBindings) -> None:
-        """``unanswered`` finds out what became of bindings without an answer."""
-        self._index = index
-        self._writer = writer
-        self._clock = clock
-        self._unanswered = unanswered
+    index: ClusterIndex
+    writer: Writer
+    clock: Clock
+    unanswered: UnansweredBindings
 
     async def bind(self, args: BindingArgs) -> str:
         """Binds exactly this pod. Returns the error, empty on success; the scheduler records it and retries."""
         # Refused: (1) a pod that the watch does not show as pending and ungated; (2) a pod whose binding is in flight; (3) a
         # node that no answer named. Otherwise a caller could bind any pod to any node with the account of the extender.
-        pod = watched_pod(args.uid, args.namespace, args.name, self._index.view)
+        pod = watched_pod(args.uid, args.namespace, args.name, self.index.view)
         if not isinstance(pod, Pod):
             return f"not bound: {pod.text}"
-        assumed = self._index.assumed
+        assumed = self.index.assumed
         if args.uid in assumed.binding:
             return "not bound: the pod is being bound already"
         held = assumed.held.get(args.uid)
         if held is None or args.node not in held.nodes:
             return "not bound: no answer of the extender lets the pod go to this node"
-        self._index.assume(pod, (args.node,), self._clock.now())
+        self.index.assume(pod, (args.node,), self.clock.now())
         assumed.begin_binding(args.uid)
-        self._unanswered.discard(args.uid)
+        self.unanswered.discard(args.uid)
         ref, is_answered = PodRef(args.namespace, args.name, args.uid), False
         try:
-            await self._writer.bind(ref, args.node)
+            await self.writer.bind(ref, args.node)
             is_answered = True
             assumed.end_binding(args.uid, failed=False)
         except KubeError as error:
@@ -219,5 +213,5 @@ class BindService:
             return str(error)
         finally:
             if not is_answered:  # also where the time of the request is over, which cancels this
-                self._unanswered.add(ref, args.node)
+                self.unanswered.add(ref, args.node)
         return ""

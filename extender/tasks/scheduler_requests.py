@@ -7,6 +7,7 @@ schedulers of `SchedulerCounts`, and `_MOST_REPORTED` pods with an event. Namesp
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -34,36 +35,29 @@ _PODS_PER_SLICE: Final = 500  # at 0.3 µs
 _MOST_REPORTED: Final = 2000
 
 
+@dataclass(eq=False, slots=True)
 class SchedulerRequests:
     """Which schedulers have sent requests. ``since`` returns when this replica began to answer, in monotonic seconds; None while it does not."""
 
-    def __init__(
-        self,
-        decisions: SchedulerCounts,
-        log: DecisionLog,
-        clock: Clock,
-        utc_now: Callable[[], datetime],
-        since: Callable[[], float | None],
-    ) -> None:
-        self._decisions = decisions
-        self._log = log
-        self._clock = clock
-        self.elsewhere: frozenset[str] = frozenset()  # `UnaskedPods` finds them
-        self.utc_now = utc_now
-        self._since = since
+    decisions: SchedulerCounts
+    log: DecisionLog
+    clock: Clock
+    utc_now: Callable[[], datetime]
+    since: Callable[[], float | None]
+    elsewhere: frozenset[str] = field(default_factory=frozenset, init=False)  # `UnaskedPods` finds them
 
     def known_schedulers(self) -> KnownSchedulers | None:
         """The schedulers that have sent requests; None in a replica that does not answer. O(schedulers)."""
-        since, now = self._since(), self._clock.now()
+        since, now = self.since(), self.clock.now()
         if since is None:
             return None
-        last = self._decisions.last
+        last = self.decisions.last
         ages = {name: now - at for name, at in last.items() if at >= since and name != OTHERS}
         return KnownSchedulers(self.utc_now(), now - since, ages, OTHERS not in last, self.elsewhere)
 
     def about(self, pod: Pod) -> Asked | None:
         """Whether a scheduler looks at a pending pod. O(decisions that are kept)."""
-        known, last = self.known_schedulers(), self._log.latest_of({pod.uid}).get(pod.uid)
+        known, last = self.known_schedulers(), self.log.latest_of({pod.uid}).get(pod.uid)
         if known is None:
             return None
         answer = None if last is None else LastAnswer(known.now.timestamp() - last.time, _in_words(last))
@@ -83,6 +77,7 @@ def _in_words(decision: LoggedDecision) -> str:
     return f"none of {decision.nodes} nodes passed ({', '.join(decision.reasons)})"
 
 
+@dataclass(eq=False, slots=True)
 class UnaskedPods:
     """Records one event on each pending pod whose `schedulerName` no scheduler asks with. For the leader.
 
@@ -90,35 +85,32 @@ class UnaskedPods:
     pods get no event. Without ``events`` only this search runs.
     """
 
-    def __init__(
-        self, index: ClusterIndex, asking: SchedulerRequests, events: EventRecorder | None, clock: Clock
-    ) -> None:
-        self._index = index
-        self._asking = asking
-        self._events = events
-        self._clock = clock
-        self._reported: set[str] = set()
+    index: ClusterIndex
+    asking: SchedulerRequests
+    events: EventRecorder | None
+    clock: Clock
+    _reported: set[str] = field(default_factory=set, init=False)
 
     async def run(self) -> None:
         """Looks at all pods without a node every `LOOK_SECONDS`, until cancelled. O(pods without a node), in slices."""
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
-            unplaced = self._index.unplaced
+            await self.clock.sleep(LOOK_SECONDS)
+            unplaced = self.index.unplaced
             self._reported = {uid for uid in self._reported if uid in unplaced}
             await self._look_elsewhere()
             for number, pod in enumerate(list(unplaced.values())):
                 if number % _PODS_PER_SLICE == _PODS_PER_SLICE - 1:
-                    await self._clock.sleep(0)
+                    await self.clock.sleep(0)
                 if pod.uid not in self._reported and len(self._reported) < _MOST_REPORTED:
                     self._look(pod)
 
     async def _look_elsewhere(self) -> None:
         """Finds the schedulers that place pods and have not asked. O(pods), in slices; O(waiting pods) if all have asked."""
-        known = self._asking.known_schedulers()
+        known = self.asking.known_schedulers()
         if known is None:
             return
-        view, looked, placing = self._index.view, 0, set[str]()
-        names = {pod.scheduler for pod in self._index.unplaced.values()} - known.ages.keys()
+        view, looked, placing = self.index.view, 0, set[str]()
+        names = {pod.scheduler for pod in self.index.unplaced.values()} - known.ages.keys()
         for number in range(len(view.node_names) if names else 0):
             # The list may have become shorter during a pause.
             here = view.pods_on(number) if number < len(view.node_names) else {}
@@ -126,14 +118,14 @@ class UnaskedPods:
             placing |= {pod.scheduler for pod in here.values() if pod.scheduler in names}
             if looked >= _PODS_PER_SLICE:
                 looked = 0
-                await self._clock.sleep(0)
-        self._asking.elsewhere = frozenset(placing)
+                await self.clock.sleep(0)
+        self.asking.elsewhere = frozenset(placing)
 
     def _look(self, pod: Pod) -> None:
-        known, created = self._asking.known_schedulers(), read_time(pod.created)
-        if self._events is None or known is None or created is None or not is_unasked(pod, known):
+        known, created = self.asking.known_schedulers(), read_time(pod.created)
+        if self.events is None or known is None or created is None or not is_unasked(pod, known):
             return
         if (known.now - created).total_seconds() >= SETTLED_SECONDS:
             self._reported.add(pod.uid)
             note = unasked_note(pod, known)
-            self._events.record(ObjectEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", note, known.now))
+            self.events.record(ObjectEvent(PodRef.of(pod), "Warning", REASON, "Scheduling", note, known.now))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
 from random import Random
@@ -50,6 +50,7 @@ class ForbiddenByBudgetError(GaveUpError):
     """Raised when a disruption budget forbids an eviction: it may succeed once the budget has changed."""
 
 
+@dataclass(eq=False, slots=True)
 class RetryingWriter:
     """Retries one write with back-off until a deadline, under a limit that all writes of preemptions share.
 
@@ -58,22 +59,19 @@ class RetryingWriter:
     The call must be idempotent.
     """
 
-    def __init__(
-        self, rate_limiter: RateLimiter, reader: Writer, clock: Clock, backoff: BackoffOptions, rng: Random
-    ) -> None:
-        self.retries = 0
-        self._rate_limiter = rate_limiter
-        self._reader = reader
-        self._clock = clock
-        self._backoff = backoff
-        self._rng = rng
+    rate_limiter: RateLimiter
+    reader: Writer
+    clock: Clock
+    backoff: BackoffOptions
+    rng: Random
+    retries: int = field(default=0, init=False)
 
     async def write(self, pod: PodRef, call: Callable[[], Awaitable[None]], deadline: float) -> bool:
         """True when the write was made, False when the pod no longer exists. Raises ``GaveUpError``."""
-        backoff, forbidden_until = Backoff(self._backoff, self._rng), inf
+        backoff, forbidden_until = Backoff(self.backoff, self.rng), inf
         while True:
             try:
-                async with self._rate_limiter.acquire():
+                async with self.rate_limiter.acquire():
                     await call()
             except NotFound:
                 return False
@@ -83,7 +81,7 @@ class RetryingWriter:
                 if not is_forbidden(error):
                     raise GaveUpError(f"{pod.namespace}/{pod.name}: {error}") from error
                 # From the first 403 on, however many follow.
-                forbidden_until = min(forbidden_until, self._clock.now() + FORBIDDEN_SECONDS)
+                forbidden_until = min(forbidden_until, self.clock.now() + FORBIDDEN_SECONDS)
                 await self._wait(pod, error, backoff.next(), min(deadline, forbidden_until))
             except KubeError as error:
                 # The name may belong to a new pod by now, as in a StatefulSet. Writes carry the UID, so each retry
@@ -97,8 +95,8 @@ class RetryingWriter:
     async def is_bound(self, pod: PodRef) -> bool:
         """Whether the pod is bound by now, or deleted. If the read fails the pod counts as pending."""
         try:
-            async with self._rate_limiter.acquire():
-                return bool(await self._reader.node_of(pod))
+            async with self.rate_limiter.acquire():
+                return bool(await self.reader.node_of(pod))
         except NotFound:
             return True
         except KubeError:
@@ -108,16 +106,16 @@ class RetryingWriter:
         """Waits before the next attempt, at least as long as the API server requests; gives up if that is past the deadline."""
         if isinstance(error, Throttled):
             seconds = max(seconds, error.retry_after)
-        if self._clock.now() + seconds >= deadline:
+        if self.clock.now() + seconds >= deadline:
             raise GaveUpError(f"{pod.namespace}/{pod.name}: {error}") from error
         self.retries += 1
-        await self._clock.sleep(seconds)
+        await self.clock.sleep(seconds)
 
     async def _is_another(self, pod: PodRef) -> bool:
         """Whether the name belongs to another pod by now, or to none. If the read fails the pod counts as the same."""
         try:
-            async with self._rate_limiter.acquire():
-                return await self._reader.uid_of(pod) != pod.uid
+            async with self.rate_limiter.acquire():
+                return await self.reader.uid_of(pod) != pod.uid
         except KubeError:
             return False
 
@@ -147,32 +145,23 @@ class ExecutorOptions:
     evicts: bool = False
 
 
+@dataclass(eq=False, slots=True)
 class PreemptionExecutor:
     """Executes plans, one call each."""
 
-    def __init__(
-        self,
-        view: ClusterView,
-        writer: Writer,
-        retrying: RetryingWriter,
-        recorder: EventRecorder,
-        clock: Clock,
-        utc_now: Callable[[], datetime],
-        options: ExecutorOptions,
-    ) -> None:
-        self.recorder = recorder
-        self._view = view
-        self._writer = writer
-        self._retrying = retrying
-        self._clock = clock
-        self._utc_now = utc_now
-        self._options = options
-        self._seen: set[str] = set()
+    view: ClusterView
+    writer: Writer
+    retrying: RetryingWriter
+    recorder: EventRecorder
+    clock: Clock
+    utc_now: Callable[[], datetime]
+    options: ExecutorOptions
+    _seen: set[str] = field(default_factory=set, init=False)
 
     @property
     def evicts(self) -> bool:
         """Whether victims are evicted, as far as disruption budgets allow, and not deleted."""
-        return self._options.evicts
+        return self.options.evicts
 
     async def execute(self, plan: PreemptionPlan, on_removed: Callable[[Pod], None] = lambda _victim: None) -> None:
         """Makes all writes of a plan. May be repeated: completed writes are skipped. ``on_removed``: for each victim deleted.
@@ -183,7 +172,7 @@ class PreemptionExecutor:
         # The order matters. Lower nominations go first, so that their pods are tried elsewhere and not on the preemptor's node.
         # The nomination comes before the first deletion: otherwise the room that a victim leaves could go to another pod, and
         # a new leader would not know for whom the victims were deleted.
-        deadline = self._clock.now() + self._options.deadline
+        deadline = self.clock.now() + self.options.deadline
         try:
             await self._clear_lower(plan, deadline)
             await self.nominate(plan, deadline)
@@ -194,7 +183,7 @@ class PreemptionExecutor:
     async def clear(self, plan: PreemptionPlan, on_removed: Callable[[Pod], None] = lambda _victim: None) -> None:
         """Removes the victims of a plan whose preemptor is at a gate, and so is not nominated. Raises as `execute` does."""
         try:
-            await self._remove_victims(plan, self._clock.now() + self._options.deadline, on_removed)
+            await self._remove_victims(plan, self.clock.now() + self.options.deadline, on_removed)
         finally:
             self._seen.discard(plan.preemptor.uid)
 
@@ -206,9 +195,9 @@ class PreemptionExecutor:
         self._check_still_needed(plan)
         pod = PodRef.of(plan.preemptor)
         try:
-            is_nominated = await self._retrying.write(pod, lambda: self._writer.nominate(pod, plan.node), deadline)
+            is_nominated = await self.retrying.write(pod, lambda: self.writer.nominate(pod, plan.node), deadline)
         except GaveUpError as error:
-            if isinstance(error.__cause__, Rejected) and await self._retrying.is_bound(pod):
+            if isinstance(error.__cause__, Rejected) and await self.retrying.is_bound(pod):
                 raise PreemptorNotPendingError(plan.preemptor.full_name) from error
             raise
         if not is_nominated:
@@ -221,22 +210,22 @@ class PreemptionExecutor:
         requeues a pod that an extender rejected, also in a scheduler without QueueingHints. Raises ``GaveUpError``.
         """
         pod = PodRef.of(plan.preemptor)
-        known = self._view.pod(pod.uid)
+        known = self.view.pod(pod.uid)
         if known is None or not known.node:
-            deadline = self._clock.now() + self._options.deadline
+            deadline = self.clock.now() + self.options.deadline
             if requeues:
                 await self._clear_and_requeue(pod, deadline)
             else:
-                await self._retrying.write(pod, lambda: self._writer.nominate(pod, ""), deadline)
+                await self.retrying.write(pod, lambda: self.writer.nominate(pod, ""), deadline)
 
     async def requeue(self, pod: Pod, node: str) -> None:
         """Requeues a pod, whether an in-tree plugin or an extender rejected it. Raises ``GaveUpError``.
 
         A nomination that is set and cleared requeues after an in-tree plugin, `requeue_nominated` after an extender.
         """
-        deadline = self._clock.now() + self._options.deadline
+        deadline = self.clock.now() + self.options.deadline
         target = PodRef.of(pod)
-        if await self._retrying.write(target, lambda: self._writer.nominate(target, node), deadline):
+        if await self.retrying.write(target, lambda: self.writer.nominate(target, node), deadline):
             await self._clear_and_requeue(target, deadline)
 
     async def requeue_nominated(self, pod: Pod) -> None:
@@ -244,30 +233,30 @@ class PreemptionExecutor:
 
         Writes an annotation: a kube-scheduler without QueueingHints ignores an update of the status alone (KEP-4247).
         """
-        await self._annotate(PodRef.of(pod), self._clock.now() + self._options.deadline)
+        await self._annotate(PodRef.of(pod), self.clock.now() + self.options.deadline)
 
     async def _clear_and_requeue(self, pod: PodRef, deadline: float) -> None:
-        await self._retrying.write(pod, lambda: self._writer.nominate(pod, ""), deadline)
+        await self.retrying.write(pod, lambda: self.writer.nominate(pod, ""), deadline)
         await self._annotate(pod, deadline)
 
     async def _annotate(self, pod: PodRef, deadline: float) -> None:
         # A new value each time, because a patch with the same value is no update and requeues nothing.
-        stamp = f"{self._clock.now():.3f}"
-        await self._retrying.write(pod, lambda: self._writer.annotate(pod, REQUEUE_ANNOTATION, stamp), deadline)
+        stamp = f"{self.clock.now():.3f}"
+        await self.retrying.write(pod, lambda: self.writer.annotate(pod, REQUEUE_ANNOTATION, stamp), deadline)
 
     async def _clear_lower(self, plan: PreemptionPlan, deadline: float) -> None:
         """Clears the nominations of pods of lower priority. Optional: a failure does not stop the preemption."""
         for pod in plan.displaced:
             target = PodRef.of(pod)
             try:
-                await self._retrying.write(target, lambda target=target: self._writer.nominate(target, ""), deadline)  # type: ignore[misc]  # bound early
+                await self.retrying.write(target, lambda target=target: self.writer.nominate(target, ""), deadline)  # type: ignore[misc]  # bound early
             except GaveUpError as error:
                 _LOG.warning("nomination not cleared", extra={"pod": pod.full_name, "error": str(error)})
 
     async def _remove_victims(self, plan: PreemptionPlan, deadline: float, on_removed: Callable[[Pod], None]) -> None:
         """Removes the victims, some side by side. After a failure no other victim is marked or deleted."""
         failed: list[GaveUpError | PreemptorNotPendingError] = []
-        places = asyncio.Semaphore(self._options.at_once)
+        places = asyncio.Semaphore(self.options.at_once)
 
         async def remove(victim: Pod) -> None:
             try:
@@ -287,17 +276,17 @@ class PreemptionExecutor:
     async def _remove(self, plan: PreemptionPlan, victim: Pod, deadline: float) -> bool:
         """Deletes exactly this pod, after it is marked; False for a pod that is deleted or terminating already."""
         self._check_still_needed(plan)
-        known = self._view.pod(victim.uid)
+        known = self.view.pod(victim.uid)
         if known is None or known.terminating:
             return False
         target = PodRef.of(victim)
-        if self._options.evicts:
-            return await self._retrying.write(target, lambda: self._writer.evict(target), deadline)
+        if self.options.evicts:
+            return await self.retrying.write(target, lambda: self.writer.evict(target), deadline)
         if not await self._mark(target, "True", REASON, _MESSAGE, deadline):
             return False
         try:
             self._check_still_needed(plan)
-            return await self._retrying.write(target, lambda: self._writer.delete(target), deadline)
+            return await self.retrying.write(target, lambda: self.writer.delete(target), deadline)
         except (GaveUpError, PreemptorNotPendingError) as error:
             # A write without an answer may still be carried out: then the condition has to stay.
             if isinstance(error, PreemptorNotPendingError) or isinstance(error.__cause__, Rejected):
@@ -305,8 +294,8 @@ class PreemptionExecutor:
             raise
 
     async def _mark(self, target: PodRef, status: str, reason: str, message: str, deadline: float) -> bool:
-        condition = PodCondition(TARGET, status, reason, message, self._utc_now())
-        return await self._retrying.write(target, lambda: self._writer.set_condition(target, condition), deadline)
+        condition = PodCondition(TARGET, status, reason, message, self.utc_now())
+        return await self.retrying.write(target, lambda: self.writer.set_condition(target, condition), deadline)
 
     async def _take_back(self, target: PodRef, deadline: float) -> None:
         """Takes the mark from a pod that stays: a Job would count its next failure as a disruption (podFailurePolicy)."""
@@ -317,7 +306,7 @@ class PreemptionExecutor:
 
     def _check_still_needed(self, plan: PreemptionPlan) -> None:
         uid = plan.preemptor.uid
-        known = self._view.pod(uid)
+        known = self.view.pod(uid)
         if known is not None:
             self._seen.add(uid)
         # A preemptor that the watch has not shown yet counts as pending: the scheduler has seen it first. Once the watch has
@@ -332,4 +321,4 @@ class PreemptionExecutor:
         object in etcd.
         """
         note = f"Preempted by pod {plan.preemptor.uid} on node {victim.node}"
-        self.recorder.record(ObjectEvent(PodRef.of(victim), "Normal", "Preempted", "Preempting", note, self._utc_now()))
+        self.recorder.record(ObjectEvent(PodRef.of(victim), "Normal", "Preempted", "Preempting", note, self.utc_now()))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from heapq import nsmallest
 from typing import Final
@@ -57,6 +57,7 @@ class _Entry:
     version: int = -1
 
 
+@dataclass(eq=False, slots=True)
 class PreemptorRequeuer:
     """Requeues preemptors that could not be helped, with a wait that doubles each time.
 
@@ -70,14 +71,11 @@ class PreemptorRequeuer:
     ``has_preemption``: whether a preemption runs for a UID. Such a pod is skipped.
     """
 
-    def __init__(
-        self, view: ClusterView, executor: PreemptionExecutor, clock: Clock, has_preemption: Callable[[str], bool]
-    ) -> None:
-        self._view = view
-        self._executor = executor
-        self._clock = clock
-        self._has_preemption = has_preemption
-        self._entries: dict[str, _Entry] = {}
+    view: ClusterView
+    executor: PreemptionExecutor
+    clock: Clock
+    has_preemption: Callable[[str], bool]
+    _entries: dict[str, _Entry] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -86,7 +84,7 @@ class PreemptorRequeuer:
         """Requeues the pod after a wait, which doubles with each call until the pod is bound or deleted. O(1)."""
         known = self._entries.get(pod.uid)
         wait = min(known.wait * 2, _LONGEST_WAIT) if known is not None else _FIRST_WAIT
-        self._entries[pod.uid] = _Entry(pod, node, self._clock.now() + wait, wait)
+        self._entries[pod.uid] = _Entry(pod, node, self.clock.now() + wait, wait)
 
     def add_when_allowed(self, plan: PreemptionPlan) -> None:
         """Requeues the preemptor once disruption budgets allow to evict the victims, at the earliest after a wait. O(1)."""
@@ -101,35 +99,35 @@ class PreemptorRequeuer:
     def is_refused(self, uid: str) -> bool:
         """Whether an eviction was refused so shortly ago that no plan for this pod may try again. O(1)."""
         known = self._entries.get(uid)
-        return known is not None and bool(known.refused) and self._clock.now() < known.at
+        return known is not None and bool(known.refused) and self.clock.now() < known.at
 
     def _is_allowed(self, entry: _Entry) -> bool:
         """Whether budgets allow the evictions that they forbade. O(victims × budgets) after a change of budgets, else O(1)."""
-        version = self._view.claims_version
+        version = self.view.claims_version
         if not entry.refused:
             return True
         if entry.version == version:
             return False
-        there = [pod for victim in entry.refused if (pod := self._view.pod(victim.uid)) is not None]
+        there = [pod for victim in entry.refused if (pod := self.view.pod(victim.uid)) is not None]
         self._entries[entry.pod.uid] = replace(entry, version=version)
-        return not is_forbidden(there, self._view)
+        return not is_forbidden(there, self.view)
 
     def sweep(self) -> list[FollowUp]:
         """The requeues that are due now. An entry stays until its pod is bound, so that the wait goes on doubling. O(entries)."""
         due = []
         for uid, entry in list(self._entries.items()):
-            pod = self._view.pod(uid)
+            pod = self.view.pod(uid)
             if pod is None or pod.node or pod.terminating:
                 del self._entries[uid]
-            elif entry.at <= self._clock.now() and self._is_allowed(entry):
+            elif entry.at <= self.clock.now() and self._is_allowed(entry):
                 self._entries[uid] = replace(entry, at=_NEVER, refused=())
-                if not self._has_preemption(uid) and not node_being_cleared(pod, self._view):
+                if not self.has_preemption(uid) and not node_being_cleared(pod, self.view):
                     due.append(self._requeue(entry))
         return due
 
     async def _requeue(self, entry: _Entry) -> None:
         try:
-            await self._executor.requeue(entry.pod, entry.node)
+            await self.executor.requeue(entry.pod, entry.node)
         except GaveUpError as error:
             _LOG.warning("preemptor not requeued", extra={"pod": entry.pod.full_name, "error": str(error)})
             self.add(entry.pod, entry.node)

@@ -316,30 +316,28 @@ class WebhookConfigurations:
         return {"annotations": {**annotations, REQUIRED_ANNOTATION: required_annotation(required)}}
 
 
+@dataclass(eq=False, slots=True)
 class WebhookKeeper:
     """Runs while this replica leads."""
 
-    def __init__(
-        self, certificates: OwnCertificates | FileCertificates, configurations: WebhookConfigurations, clock: Clock
-    ) -> None:
-        self._certificates = certificates
-        self.configurations = configurations
-        self._clock = clock
+    certificates: OwnCertificates | FileCertificates
+    configurations: WebhookConfigurations
+    clock: Clock
 
     async def run(self) -> None:
         """Until cancelled."""
         try:
             while True:
                 await self.step()
-                await self._clock.sleep(POLL_SECONDS)
+                await self.clock.sleep(POLL_SECONDS)
         finally:
             self.configurations.stand_by()
 
     async def step(self) -> None:
         """One round. Without any authority nothing is written: the API server would refuse every certificate."""
-        await self._certificates.lead()
-        bundle = self._certificates.bundle
+        await self.certificates.lead()
+        bundle = self.certificates.bundle
         if bundle == b"":
             return
         if await self.configurations.keep(bundle) and bundle is not None:
-            self._certificates.confirm(bundle)
+            self.certificates.confirm(bundle)
