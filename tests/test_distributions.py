@@ -79,6 +79,7 @@ def test_the_sdist_holds_every_file_of_the_repository(distributions: Path) -> No
     (sdist,) = distributions.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    tracked = {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    # Links of the chart to folders: hatch would follow them. A release has the chart as a package of its own.
+    tracked = {name for name in listed.stdout.splitlines() if (ROOT / name).exists() and not (ROOT / name).is_dir()}
     assert len(tracked) > 500
     assert tracked - held - LEFT_OUT == set()

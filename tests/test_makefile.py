@@ -47,3 +47,13 @@ def test_the_image_is_built_on_the_base_and_under_the_name_that_are_given(tmp_pa
 def test_a_release_has_the_base_and_the_name_of_its_image(tmp_path: Path) -> None:
     *_, last = would_run(tmp_path, "release", "BASE=any/python:3", "IMAGE=registry.example/a")
     assert last.endswith('-m deploy.release --out dist --base "any/python:3" --name "registry.example/a"')
+
+
+def test_helm_and_kubectl_are_fetched_for_tests_and_not_where_they_are(tmp_path: Path) -> None:
+    fetching = f"-m deploy.programs {tmp_path}/programs "
+    (tmp_path / "ready").touch()
+    assert any(fetching in line for line in would_run(tmp_path, "test"))
+    assert not any(fetching in line for line in would_run(tmp_path, "check"))
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "ready").touch()
+    assert not any(fetching in line for line in would_run(tmp_path, "test"))

@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from deploy.release.bill import bill_of_image, bill_of_wheel
+from deploy.release.chart import helm, write_chart
 from deploy.release.contents import contents_of
 from deploy.release.image import NAME, ROOT, ReleaseError, build, builder, epoch, run, version, write_archive
 from deploy.release.manifests import kubectl, write_manifests
@@ -26,6 +27,7 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 def make(folder: Path, *, name: str, base: str, with_image: bool) -> None:
     """Write all files into an empty folder. ReleaseError where a program is missing, before anything is written, or fails."""
     kubectl()
+    helm()
     if with_image:
         builder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,6 +47,7 @@ def make(folder: Path, *, name: str, base: str, with_image: bool) -> None:
         digest = write_archive(reference, archive, time)
         (folder / f"{stem}.cdx.json").write_text(bill_of_image(contents_of(archive), digest, time), "utf-8")
     write_manifests(folder, name, digest)
+    write_chart(folder, time, name, digest)
     files = sorted(folder.iterdir())
     sums = [f"{sha256(each.read_bytes()).hexdigest()}  {each.name}\n" for each in files]
     (folder / CHECKSUMS).write_text("".join(sums), "utf-8")

@@ -19,6 +19,7 @@ from cyclonedx.schema import SchemaVersion
 
 from deploy.release.__main__ import CHECKSUMS, main
 from deploy.release.bill import bill_of_image
+from deploy.release.chart import write_chart
 from deploy.release.contents import contents_of
 from deploy.release.image import ROOT, ReleaseError, build, index_settings, version
 from deploy.release.manifests import write_manifests
@@ -27,6 +28,7 @@ from tests.programs import tool
 
 DIGEST = f"sha256:{'0' * 63}1"
 WHEEL = f"placement_extender-{version()}-py3-none-any.whl"
+CHARTS = tuple(f"placement-extender-chart-{version()}.{ending}" for ending in ("tgz", "oci.tar"))
 LOCKED = re.findall(r"^(\S+)==(\S+)", (DEPLOY / "requirements" / "run.txt").read_text("utf-8"), re.MULTILINE)
 
 # A builder of images that writes down what it is told.
@@ -40,7 +42,8 @@ done
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tool("kubectl")
+    assert tool("kubectl")
+    assert tool("helm")
     folder = tmp_path_factory.mktemp("release") / "dist"
     assert main(["--out", str(folder), "--without-image"]) == 0
     return folder
@@ -55,7 +58,7 @@ def valid(text: str) -> dict[str, Any]:
 
 
 def test_it_has_every_file_and_a_checksum_of_each(released: Path) -> None:
-    expected = {f"install-{name}.yaml" for name in OVERLAYS} | {WHEEL, f"{WHEEL}.cdx.json", CHECKSUMS}
+    expected = {f"install-{name}.yaml" for name in OVERLAYS} | {WHEEL, f"{WHEEL}.cdx.json", CHECKSUMS, *CHARTS}
     assert {each.name for each in released.iterdir()} == expected | {f"placement_extender-{version()}.tar.gz"}
     lines = [line.split("  ") for line in (released / CHECKSUMS).read_text("utf-8").splitlines()]
     assert {name for _, name in lines} == {each.name for each in released.iterdir()} - {CHECKSUMS}
@@ -170,6 +173,7 @@ def test_without_a_builder_of_images_nothing_is_written_and_the_packages_are_nam
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "kubectl").symlink_to(tool("kubectl"))
+    (tmp_path / "helm").symlink_to(tool("helm"))
     monkeypatch.setenv("PATH", str(tmp_path))
     folder = tmp_path / "dist"
     assert main(["--out", str(folder)]) == 1
@@ -183,6 +187,51 @@ def test_without_kubectl_it_is_named(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["--out", str(tmp_path / "dist"), "--without-image"]) == 1
     assert "kubectl is not installed" in capsys.readouterr().err
+
+
+def test_without_helm_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "kubectl").symlink_to(tool("kubectl"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["--out", str(tmp_path / "dist"), "--without-image"]) == 1
+    assert "helm is not installed" in capsys.readouterr().err
+
+
+def test_the_packed_chart_renders_what_the_folder_renders(released: Path) -> None:
+    arguments = [tool("helm"), "template", "any", "--set=policies.enabled=true,dashboards.enabled=true"]
+    packed, folder = (
+        subprocess.run([*arguments, str(chart)], check=True, capture_output=True).stdout
+        for chart in (released / CHARTS[0], DEPLOY / "chart")
+    )
+    assert packed == folder
+    with tarfile.open(released / CHARTS[0]) as archive:
+        names = archive.getnames()
+    assert [name for name in names if name.endswith((".py", ".svg", ".png")) or "sidecar" in name] == []
+    assert len(names) < 80
+
+
+def test_the_archive_of_the_chart_is_an_oci_artifact_as_helm_pushes_it(released: Path) -> None:
+    with tarfile.open(released / CHARTS[1]) as archive:
+        blobs = {name: file.read() for name in archive.getnames() if (file := archive.extractfile(name))}
+    (named,) = json.loads(blobs["index.json"])["manifests"]
+    assert named["annotations"] == {"org.opencontainers.image.ref.name": version()}
+    manifest = json.loads(blobs[f"blobs/sha256/{named['digest'].removeprefix('sha256:')}"])
+    (layer,) = manifest["layers"]
+    for one in (named, manifest["config"], layer):
+        content = blobs[f"blobs/sha256/{one['digest'].removeprefix('sha256:')}"]
+        assert (sha256(content).hexdigest(), len(content)) == (one["digest"].removeprefix("sha256:"), one["size"])
+    assert manifest["config"]["mediaType"] == "application/vnd.cncf.helm.config.v1+json"
+    assert layer["mediaType"] == "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+    assert blobs[f"blobs/sha256/{layer['digest'].removeprefix('sha256:')}"] == (released / CHARTS[0]).read_bytes()
+
+
+def test_the_packed_chart_runs_the_image_that_will_be_pushed(tmp_path: Path) -> None:
+    tool("helm")
+    write_chart(tmp_path, 5, "registry.example/a/b", DIGEST)
+    command = [tool("helm"), "template", "any", str(tmp_path / CHARTS[0])]
+    rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert f"image: registry.example/a/b@{DIGEST}" in rendered
 
 
 def test_what_is_in_the_folder_is_not_taken_for_a_part_of_the_release(
