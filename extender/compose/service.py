@@ -60,7 +60,6 @@ from extender.tasks.filter_service import (
 )
 from extender.tasks.index_upkeep import Auditing, ExclusionClock, GroupUpkeep, PolicyRecount, SlicedFigure
 from extender.tasks.preempt_and_bind import BindService, PreemptService, UnansweredBindings
-from extender.tasks.preemption.manager import PreemptionRecord
 from extender.tasks.readiness import Readiness
 from extender.tasks.reflectors import InjectedPods, OverLimits, Reflectors
 from extender.tasks.scheduler_requests import SchedulerRequests, UnaskedPods
@@ -221,7 +220,7 @@ def service_of_cluster(
             work,
             clock,
             partial(datetime.now, UTC),
-            _no_preemptions if preemption is None else preemption.target.in_flight,
+            tuple if preemption is None else preemption.target.in_flight,
             reflectors.freshness.lag,
             asking.unasked,
         ),
@@ -312,11 +311,6 @@ def _what_ifs(index: ClusterIndex, settings: Settings, clock: Clock, metrics: Me
     service = WhatIfService(index, settings, clock)
     report_what_ifs(metrics, service)
     return service
-
-
-def _no_preemptions() -> Sequence[PreemptionRecord]:
-    """The running preemptions of a service that executes none."""
-    return ()
 
 
 def _group_of(index: ClusterIndex, uid: str) -> GroupOverview | None:

@@ -116,17 +116,15 @@ def _urls(facts: PolicyFacts) -> Iterator[Finding]:
 def _policies(facts: PolicyFacts) -> Iterator[Finding]:
     invalid = [_invalid(entry.policy) for entry in facts.policies if isinstance(entry.policy, InvalidPolicy)]
     # Errors first, because only the first few are named.
-    yield from bounded(sorted(invalid, key=_is_no_error), "policies are invalid", _SEE_POLICIES)
+    yield from bounded(
+        sorted(invalid, key=lambda finding: finding.severity != "error"), "policies are invalid", _SEE_POLICIES
+    )
     matchless = [entry for entry in facts.policies if isinstance(entry.policy, Policy)]
     yield from bounded(
         [_matchless(entry.policy) for entry in matchless if _selects_nothing(entry)],
         "policies match no pod",
         _SEE_POLICIES,
     )
-
-
-def _is_no_error(finding: Finding) -> bool:
-    return finding.severity != "error"
 
 
 def _invalid(policy: InvalidPolicy) -> Finding:

@@ -32,11 +32,17 @@ CPU = "cpu"
 MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
+HUGE_PAGES = "hugepages-"
 
 UNSET_CPU = 100  # milli-CPU; see `scored_requests`
 UNSET_MEMORY = 200 * 2**20
 
 Resources = Mapping[str, int]
+
+
+def is_of_pod_level(name: str) -> bool:
+    """Whether a resource may be requested for the pod as a whole (KEP-2837)."""
+    return name in (CPU, MEMORY) or name.startswith(HUGE_PAGES)
 
 
 class QuantityError(ValueError):

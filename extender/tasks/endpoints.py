@@ -152,7 +152,10 @@ class WebhookEndpoint:
     async def _attempt(self, *, is_wanted: bool) -> None:
         """A problem is logged once, and tried again at the next look."""
         try:
-            await (self._publish() if is_wanted else self._delete())
+            if is_wanted:
+                await _publish(self._store, self._endpoint, lambda: not self._is_withdrawn)
+            else:
+                await self._delete()
         except Conflict:
             return  # changed in between; the next look reads it again
         except KubeError as error:
@@ -164,9 +167,6 @@ class WebhookEndpoint:
             if self.is_published != is_wanted:
                 _LOG.info("webhook endpoint %s", "published" if is_wanted else "withdrawn")
             self.is_published = is_wanted
-
-    async def _publish(self) -> None:
-        await _publish(self._store, self._endpoint, lambda: not self._is_withdrawn)
 
     async def _delete(self) -> None:
         try:

@@ -330,9 +330,8 @@ class Shadow:
         places = 0
         if assumed.several or assumed.doubted:  # each judgement looks at all nodes that they may be on
             places = sum([len(held.nodes) for held in assumed.held.values() if not held.pod.node])
-        return places <= _MOST_PLACES and pod.uid not in assumed.binding and self._is_comparable(pod)
-
-    def _is_comparable(self, pod: Pod) -> bool:
+        if places > _MOST_PLACES or pod.uid in assumed.binding:
+            return False
         return is_comparable(pod, self.index.view, has_policy_terms=self.index.counts.has_policy_terms)
 
     @contextmanager

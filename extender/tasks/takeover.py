@@ -185,14 +185,11 @@ class Takeover:
         # The time is read before the request: the version that it returns covers this moment, not the moment of the answer.
         now = self._clock.now()
         try:
-            if await self._is_caught_up():
+            if await is_caught_up(self._version, self._freshness, self._clock):
                 self._known_up_to = now
         except KubeError as error:
             self._behind = f"taking over: {error}"
             await self._clock.sleep(_POLL_SECONDS)
-
-    async def _is_caught_up(self) -> bool:
-        return await is_caught_up(self._version, self._freshness, self._clock)
 
 
 async def _first_of(job: asyncio.Future[None], change: Awaitable[object]) -> None:

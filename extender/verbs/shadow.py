@@ -55,6 +55,7 @@ _OF_NODE_FIT: Final = frozenset(
     reason.text for reason in (Reason.CORDONED, Reason.TAINT, Reason.NODE_AFFINITY, Reason.HOST_PORTS)
 )
 _OF_ROOM: Final = ("Insufficient ", "Too many pods")
+_TAINT: Final = "node(s) had untolerated taint"  # kube-scheduler before 1.34 names the taint behind it
 
 
 class Judged(NamedTuple):
@@ -217,17 +218,12 @@ def read_message(message: str) -> Said | None:
         number, why = int(part[1]), part[2]
         if why in _REASONS:
             counts[_REASONS[why]] = number
-        elif why not in _OF_NODE_FIT and not why.startswith(_OF_ROOM) and not _is_taint(why):
+        elif why not in _OF_NODE_FIT and not why.startswith(_OF_ROOM) and not why.startswith(_TAINT):
             unknown += number
         if not text.startswith(", ", part.end()):
             break
         at = part.end() + len(", ")
     return Said(int(match[1]), counts, unknown) if part else None
-
-
-def _is_taint(text: str) -> bool:
-    """kube-scheduler before 1.34 names the taint."""
-    return text.startswith("node(s) had untolerated taint")
 
 
 class ReasonFrequency(NamedTuple):

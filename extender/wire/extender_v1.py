@@ -309,7 +309,10 @@ def decode_preemption_args(body: bytes, limits: ConstraintLimits = DEFAULT_LIMIT
     # Go writes a nil pointer as null: such a node is a candidate without victims.
     full = {name: v or _VictimsJson() for name, v in (parsed.node_name_to_victims or {}).items()}
     pods = {name: [_victim_pod(p, name, limits) for p in v.pods or ()] for name, v in full.items()}
-    candidates = [Candidate(n, tuple(map(_victim, pods[n])), v.pdb_violations) for n, v in full.items()]
+    candidates = [
+        Candidate(n, tuple([Victim(pod.uid, pod.priority, pod.start_time) for pod in pods[n]]), v.pdb_violations)
+        for n, v in full.items()
+    ]
     # kube-scheduler sends UIDs if the extender is nodeCacheCapable, else whole pods.
     # Whole victims take precedence over UIDs for the same node.
     for name, brief in (parsed.node_name_to_meta_victims or {}).items():
@@ -362,10 +365,6 @@ def _victim_pod(parsed: PodJson, node: str, limits: ConstraintLimits) -> Pod:
         return trim_pod(parsed, limits)
     except WireError as error:
         raise WireError(f"NodeNameToVictims.{node}.Pods.{error.path}", error.problem) from None
-
-
-def _victim(pod: Pod) -> Victim:
-    return Victim(pod.uid, pod.priority, pod.start_time)
 
 
 def encode_preemption(candidates: Sequence[Candidate]) -> bytes:

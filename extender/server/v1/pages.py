@@ -185,15 +185,10 @@ def _with_answers(page: PendingPage, app: Collaborators) -> PendingPage:
 
 
 def _with_answer(row: PendingRow, last: LoggedDecision | None) -> PendingRow:
-    return (
-        row
-        if last is None
-        else structs.replace(row, reasons=last.reasons, error=last.error, answered=_moment(last), unasked="")
-    )
-
-
-def _moment(decision: LoggedDecision) -> str:
-    return rfc3339(datetime.fromtimestamp(decision.time, UTC))
+    if last is None:
+        return row
+    answered = rfc3339(datetime.fromtimestamp(last.time, UTC))
+    return structs.replace(row, reasons=last.reasons, error=last.error, answered=answered, unasked="")
 
 
 def _operation(

@@ -268,13 +268,9 @@ def _may_meet(one: Policy, other: Policy, labels_of: LabelsOf) -> bool:
 def _can_both(one: LabelSelector, other: LabelSelector) -> bool:
     clauses = [
         Clause(LABEL, requirement.key, str(requirement.operator), requirement.values)
-        for requirement in _both(one, other)
+        for requirement in (*one.requirements, *other.requirements)
     ]
     return not (one.nothing or other.nothing or are_contradictory(clauses))
-
-
-def _both(one: LabelSelector, other: LabelSelector) -> tuple[Any, ...]:
-    return (*one.requirements, *other.requirements)
 
 
 def _contradiction(mine: Directives, its: Directives, budget: AdmissionBudget) -> str:

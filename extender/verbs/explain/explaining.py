@@ -264,7 +264,7 @@ def rejection_note(explanation: Explanation) -> str:
     shown = [state for state in explanation.constraints if _rejects(state)]
     by_domain = {state.rule for state in shown}
     namespace = explanation.pod.partition("/")[0]
-    parts = [_constraint(state, namespace) for state in shown]
+    parts = [f"{_head(state, namespace)}: {', '.join(_domains(state, namespace))}" for state in shown]
     parts += [_obstacle(obstacle, namespace) for obstacle in explanation.obstacles if obstacle.rule not in by_domain]
     return _joined(parts)
 
@@ -284,11 +284,6 @@ def _joined(parts: Sequence[str]) -> str:
 
 def _rejects(state: ConstraintState) -> bool:
     return any(not domain.passes for domain in state.domains) or (bool(state.lacking) and state.rejects_lacking)
-
-
-def _constraint(state: ConstraintState, namespace: str) -> str:
-    """One constraint with the domains that reject the pod, the fullest first."""
-    return f"{_head(state, namespace)}: {', '.join(_domains(state, namespace))}"
 
 
 def _head(state: ConstraintState, namespace: str) -> str:

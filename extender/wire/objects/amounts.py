@@ -21,6 +21,7 @@ from extender.model.resources import (
     QuantityError,
     Resources,
     add,
+    is_of_pod_level,
     largest,
     parse_resources,
 )
@@ -119,7 +120,7 @@ def _sum(parts: Parts) -> Steps[Resources]:
         # `named` from the spec, because the status may list resources for which the sum of the containers still
         # counts.
         amounts, named = (yield from _effective(pod_level)), (yield from _raw(_of_spec(pod_level)))
-        needed.update((name, amounts.get(name, 0)) for name in named if _is_of_pod_level(name))
+        needed.update((name, amounts.get(name, 0)) for name in named if is_of_pod_level(name))
     # Last: the overhead of the RuntimeClass comes on top of pod-level requests too.
     add(needed, (yield from _raw(overhead)))
     # Names of such a pod hardly occur in other pods: sharing them would only fill the table.
@@ -149,10 +150,6 @@ def _initial(init: tuple[tuple[bool, Amounts], ...]) -> Steps[tuple[dict[str, in
     return sidecars, peaks
 
 
-def _is_of_pod_level(name: str) -> bool:
-    return name in (CPU, MEMORY) or name.startswith("hugepages-")
-
-
 def _effective(amounts: Amounts) -> Steps[dict[str, int]]:
     """The amounts that count; see `resizes`."""
     if isinstance(amounts, bytes):
@@ -164,7 +161,9 @@ def _effective(amounts: Amounts) -> Steps[dict[str, int]]:
 
 
 def _raw(raw: bytes, path: str = _PATH) -> Steps[dict[str, int]]:
-    return _parsed(raw, path) if len(raw) <= _SMALL else (yield from _parsed_in_steps(raw, path))
+    if len(raw) <= _SMALL:
+        return _parsed(raw, path)
+    return (yield from _read(decode(_AMOUNTS_JSON, raw, path) or {}, path))
 
 
 REQUESTS: Final = PreparedValue(_summing)
@@ -186,10 +185,6 @@ def _parsed(raw: bytes, path: str = _PATH) -> dict[str, int]:
         return parse_resources(amounts)
     except QuantityError as error:
         raise WireError(path, str(error)) from None
-
-
-def _parsed_in_steps(raw: bytes, path: str) -> Steps[dict[str, int]]:
-    return (yield from _read(decode(_AMOUNTS_JSON, raw, path) or {}, path))
 
 
 def _read(amounts: Quantities, path: str) -> Steps[dict[str, int]]:

@@ -17,7 +17,7 @@ import orjson
 
 from extender.model.objects import NO_RESOURCES
 from extender.model.policies import JsonObject
-from extender.model.resources import CPU, MEMORY, Resources, quantity_text
+from extender.model.resources import CPU, HUGE_PAGES, MEMORY, Resources, is_of_pod_level, quantity_text
 from extender.wire.errors import WireError
 from extender.wire.objects.amounts import REQUESTS
 from extender.wire.policies.node_terms import PREFERRED, REQUIRED
@@ -37,7 +37,6 @@ _SPEC: Final = {
     "preemptionPolicy": "PreemptLowerPriority",
 }
 _CONTAINERS: Final = ("containers", "initContainers")
-HUGE_PAGES: Final = "hugepages-"
 # Only the API server sets these. A pod with one of them was created already, and its label keys were merged then.
 _OF_CREATED_PODS: Final = ("uid", "resourceVersion", "creationTimestamp")
 
@@ -94,14 +93,9 @@ def _complete_pod_level(spec: JsonObject, resources: JsonObject) -> None:
     resources["limits"] = limits
     of_containers = {name: text for name, text in _aggregated_texts(spec, "requests").items() if name in (CPU, MEMORY)}
     # In the order of precedence: what is given, the containers' sum, the pod's limits.
-    of_limits = {name: text for name, text in limits.items() if _is_of_pods(name)}
+    of_limits = {name: text for name, text in limits.items() if is_of_pod_level(name)}
     if completed := {**of_limits, **of_containers, **requests}:
         resources["requests"] = completed
-
-
-def _is_of_pods(name: str) -> bool:
-    """Whether a resource may be requested for the pod as a whole."""
-    return name in (CPU, MEMORY) or name.startswith(HUGE_PAGES)
 
 
 def aggregated(spec: JsonObject, name: str) -> Resources:

@@ -11,8 +11,15 @@ from typing import Any, Final
 
 from extender.model.constraints.labels import is_dns_label, is_label_key
 from extender.model.policies import JsonObject
-from extender.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, QuantityError, parse_quantity
-from extender.wire.pods.completion import HUGE_PAGES
+from extender.model.resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    HUGE_PAGES,
+    MEMORY,
+    QuantityError,
+    is_of_pod_level,
+    parse_quantity,
+)
 from extender.wire.policies.field_errors import ErrorType, Problems
 
 _MOST_PORT: Final = 65535
@@ -23,7 +30,6 @@ _DNS_LABEL: Final = (
     "alphanumeric character"
 )
 _OF_CONTAINERS: Final = (CPU, MEMORY, EPHEMERAL_STORAGE)
-_OF_PODS: Final = (CPU, MEMORY)
 _OF_QUOTAS: Final = "requests."
 _LONGEST_PREFIX: Final = 253 - len(_OF_QUOTAS)  # of an extended resource, because quotas put their own prefix before it
 
@@ -139,7 +145,7 @@ def _name_problem(name: str, *, is_of_pod: bool) -> str:
     if not is_label_key(name):
         return "name part must consist of alphanumeric characters, '-', '_' or '.'"
     if is_of_pod:
-        return "" if name in _OF_PODS or name.startswith(HUGE_PAGES) else "is none of cpu, memory and hugepages-*"
+        return "" if is_of_pod_level(name) else "is none of cpu, memory and hugepages-*"
     if "/" not in name:
         is_known = name in _OF_CONTAINERS or name.startswith(HUGE_PAGES)
         return "" if is_known else "must be a standard resource for containers"

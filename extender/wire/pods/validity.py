@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from extender.model.constraints.labels import is_label_value
 from extender.model.policies import JsonObject
-from extender.model.resources import CPU, QuantityError, Resources, parse_quantity
-from extender.wire.pods.completion import HUGE_PAGES, aggregated
+from extender.model.resources import CPU, HUGE_PAGES, QuantityError, Resources, parse_quantity
+from extender.wire.pods.completion import aggregated
 from extender.wire.policies.field_errors import (
     ErrorType,
     FieldError,

@@ -23,6 +23,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, StrEnum
+from operator import itemgetter
 from typing import Any, Final
 
 import orjson
@@ -179,10 +180,6 @@ def _of_clause(clause: Json) -> tuple[Json, ...]:
     return clause["key"], clause["operator"], tuple(clause.get("values", ()))
 
 
-def _of_toleration(toleration: Json) -> tuple[str, ...]:
-    return tuple(toleration[name] for name in ("key", "operator", "value", "effect"))
-
-
 def _itself(value: Json) -> Json:
     return value
 
@@ -191,7 +188,7 @@ def _itself(value: Json) -> Json:
 _SORTED: Final[dict[str, Callable[[Json], Json]]] = {
     "requirements": _of_clause,
     "others": _of_clause,
-    "tolerations": _of_toleration,
+    "tolerations": itemgetter("key", "operator", "value", "effect"),
     **dict.fromkeys(("pairs", "node_selector", "namespaces", "values"), _itself),
 }
 
