@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from extender.cli.policy_facts import DENIED, LOCAL
-from extender.doctor.facts import Deployment
+from extender.cli.kubectl import LABELS, NAMESPACES
+from extender.cli.policy_facts import DENIED
+from extender.doctor.facts import LOCAL, Deployment
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.listing import read_list
 from extender.kube.session import Connection
@@ -16,9 +17,6 @@ from extender.wire.scheduler_config import Extender
 
 JsonObject = dict[str, Any]
 
-# The namespaces of deploy/overlays. Elsewhere a tenant may give any pod these labels.
-_NAMESPACES: Final = ("placement-extender", "placement-shared", "kube-system")
-_OURS: Final = "app.kubernetes.io/name=placement-extender,app.kubernetes.io/component=extender"
 _FIRST_SCHEDULER: Final = ("kube-system", "component=kube-scheduler")  # as kubeadm labels it
 _SCHEDULER: Final = "kube-scheduler"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
@@ -34,8 +32,8 @@ async def read_deployment(connection: Connection, namespace: str) -> Deployment:
     # Pods in several namespaces of deploy/ are several installations: without a name none of them is counted as the asked one.
     by_namespace = {
         name: pods
-        for name in ([namespace] if namespace else _NAMESPACES)
-        if (pods := await _running(connection, name, _OURS))
+        for name in ([namespace] if namespace else NAMESPACES)
+        if (pods := await _running(connection, name, LABELS))
     }
     pods = next(iter(by_namespace.values())) if len(by_namespace) == 1 else []
     beside = sum(any(container.get("name") == _SCHEDULER for container in _containers(pod)) for pod in pods)

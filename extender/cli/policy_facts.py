@@ -17,7 +17,7 @@ import orjson
 from extender.certificates.rotation import is_verified
 from extender.cli.files import own_namespace
 from extender.cli.service_client import webhook_fault
-from extender.doctor.facts import PolicyFacts, PolicyInUse
+from extender.doctor.facts import LOCAL, PolicyFacts, PolicyInUse
 from extender.kube.errors import KubeError, NotFound, Unreachable
 from extender.kube.session import Connection
 from extender.model.policies import CLUSTER_KIND, GROUP, VERSION, InvalidPolicy, Policy
@@ -28,7 +28,6 @@ from extender.wire.policies.policy_fields import spec_fields
 from extender.wire.webhook_configurations import GROUP as WEBHOOKS_GROUP
 from extender.wire.webhook_configurations import MUTATING, VALIDATING, selector_text
 
-LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
 
 JsonObject = dict[str, Any]

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from extender.doctor.facts import APPLY_OVERLAY, Facts, Finding, Severity
+from extender.doctor.facts import APPLY_OVERLAY, LOCAL, Facts, Finding, Severity
 from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, SchedulerLeaderElection
 
 _DEFAULT: Final = "default-scheduler"
-_LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def examine_deployment(facts: Facts, scheduler: KubeSchedulerConfiguration | None) -> list[Finding]:
@@ -85,7 +84,7 @@ def _unserved(facts: Facts, entries: tuple[Extender, ...]) -> Iterator[Finding]:
         if why is None:
             continue
         # Another address may be reachable from the scheduler's machine and not from this one.
-        is_sure = urlsplit(entry.url_prefix).hostname in _LOCAL
+        is_sure = urlsplit(entry.url_prefix).hostname in LOCAL
         severity: Severity = "error" if is_sure and not entry.ignorable else "warning"
         effect = (
             "its part of the decision is left out"

@@ -119,6 +119,7 @@ def _calls(settings: Settings) -> Iterator[Permission]:
 Severity = Literal["error", "warning", "info"]
 Labels = Mapping[str, str]
 
+LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})  # hosts
 _MOST_OF_A_SORT: Final = 10  # findings
 _LEADERSHIP: Final = "leadership"  # the readiness check that a standby fails
 _HEALTHY_STANDBY: Final = "standby, the leader is "

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from extender.doctor.facts import Finding
+from extender.doctor.facts import LOCAL, Finding
 from extender.doctor.scheduler_validation import CHECK, FATAL, validate
 from extender.model.documents import DocumentError, write_document
 from extender.rules import catalog
@@ -31,7 +31,6 @@ from extender.wire.scheduler_config import (
 
 _LARGEST_WEIGHT: Final = 10
 _DEFAULT_TIMEOUT: Final = 5.0
-_LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _POINTS: Final = ("preFilter", "filter", "preScore", "score")  # of each plugin that a rule replaces
 
 SAMPLED_PERCENTAGE: Final = 2
@@ -118,7 +117,7 @@ def _leads_here(entry: Extender, settings: Settings) -> bool:
     verbs = ((entry.filter_verb, paths.filter), (entry.preempt_verb, paths.preempt))
     is_like = any(verb and _path_of(entry, verb) == path for verb, path in verbs)
     # Another extender: it manages some resources, at another port of this machine, and has a verb of the same name.
-    return is_like and not (entry.managed_resources and _address(entry).hostname in _LOCAL)
+    return is_like and not (entry.managed_resources and _address(entry).hostname in LOCAL)
 
 
 def _address(entry: Extender) -> SplitResult:
@@ -214,7 +213,7 @@ def _connection(entry: Extender) -> Iterator[Finding]:
     if entry.enable_https and not secure:
         problem = "enableHTTPS is set but urlPrefix is not https: kube-scheduler calls in plain HTTP"
         yield _warning(problem, "write https:// in urlPrefix, or remove enableHTTPS")
-    if not secure and address.hostname and address.hostname not in _LOCAL:
+    if not secure and address.hostname and address.hostname not in LOCAL:
         yield _warning(f"requests go to {address.hostname} in plain HTTP", "set server.tls (`extender certs`)")
     # The static pod of kube-scheduler has hostNetwork and dnsPolicy ClusterFirst, which then means the DNS of its node.
     if address.hostname and ".svc" in f"{address.hostname}.":

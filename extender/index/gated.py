@@ -24,7 +24,7 @@ from extender.index.objects.namespaces import Namespaces
 from extender.index.policies import PolicyTable
 from extender.model.bounded import shrink
 from extender.model.group_placements import GroupPlacement, placement_name
-from extender.model.objects import Namespace, Node, Pod, PodSignature
+from extender.model.objects import DAEMON_SET, Namespace, Node, Pod, PodSignature
 from extender.model.policies import Exempt, Mode, Moment, Policy
 from extender.model.release import (
     RELEASE_GATE,
@@ -46,7 +46,6 @@ _FILED_A_STEP: Final = 100  # pods, of up to 15 µs each
 _NONE: Final[dict[str, None]] = {}
 _NO_GATING: Final = Gating()
 _NOTHING_EXEMPT: Final = Exempt()
-_DAEMON_SET: Final = "DaemonSet"
 
 
 class GatedPodState(IntEnum):
@@ -396,7 +395,7 @@ class GatedGroups:
         )
         if policy is None or policy.release is None or not policy.release.counts_domains:
             return None
-        is_exempt = signature.owner_kind == _DAEMON_SET or self._exempt.covers(signature.namespace, signature.labels)
+        is_exempt = signature.owner_kind == DAEMON_SET or self._exempt.covers(signature.namespace, signature.labels)
         return None if is_exempt else policy
 
     def _placement_changed(self, change: IndexChange[GroupPlacement]) -> None:

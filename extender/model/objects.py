@@ -31,6 +31,7 @@ DOMAINS_KIND: Final = "TopologyDomains"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 DELETION_COST_MARK: Final = "placement.extender.dev/deletion-cost"
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+DAEMON_SET: Final = "DaemonSet"  # each pod of one belongs to its node
 
 
 @dataclass(frozen=True, slots=True)

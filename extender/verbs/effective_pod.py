@@ -43,7 +43,7 @@ from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import ANY_NODE, NodeAffinity
 from extender.model.constraints.spread import NO_SPREAD, SpreadConstraints, SpreadDirective
 from extender.model.constraints.terms import NO_AFFINITY, PodAffinity
-from extender.model.objects import Effective, Pod, PodSignature
+from extender.model.objects import DAEMON_SET, Effective, Pod, PodSignature
 from extender.model.policies import (
     CLUSTER_KIND,
     NAMESPACED_KIND,
@@ -60,7 +60,7 @@ from extender.model.rejections import Reason
 from extender.settings.configuration import Settings
 from extender.settings.rules import Rules
 from extender.verbs.admit.injected import InjectionRecord, read_records
-from extender.verbs.admit.injection import DAEMON_SET, Injection, InjectionOutcome, gating
+from extender.verbs.admit.injection import Injection, InjectionOutcome, gating
 from extender.verbs.admit.pod_fields import Bounds
 from extender.verbs.admit.signature_fields import SignatureFields
 from extender.verbs.admit.spread_directives import MIN_DOMAINS, NOTHING_DIRECTED, directed

@@ -14,8 +14,7 @@ from extender.model.policies import JsonObject
 from extender.model.resources import QuantityError, parse_quantity
 from extender.simulator.apiserver.metadata_updates import check_metadata_update, check_mirror
 from extender.wire.pods.validity import check_image, check_pod, check_pod_tolerations
-from extender.wire.policies.field_errors import ErrorType, FieldError, Problems
-from extender.wire.policies.node_terms import REQUIRED
+from extender.wire.policies.field_errors import REQUIRED, ErrorType, FieldError, Problems
 
 UPDATABLE: Final = (
     "`spec.containers[*].image`",

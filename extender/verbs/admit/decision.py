@@ -18,6 +18,7 @@ from extender.index.policies import PoliciesView
 from extender.model.bounded import Steps, at_once
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.spread import revision_key
+from extender.model.objects import DAEMON_SET
 from extender.model.policies import (
     DEFAULT_SERVICE_ACCOUNT,
     EXEMPT_LABEL,
@@ -42,7 +43,7 @@ from extender.verbs.admit.injected import (
     subtract,
     write_records,
 )
-from extender.verbs.admit.injection import DAEMON_SET, Injection, InjectionOutcome, gating
+from extender.verbs.admit.injection import Injection, InjectionOutcome, gating
 from extender.verbs.admit.json_edits import Operation, SpecFields, drop, get, make_patch
 from extender.verbs.admit.pod_fields import Bounds, Changes, FieldConflict, titles
 from extender.verbs.admit.policy_reviews import NodeReader, review_policy

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from extender.model.constraints.directed import DirectedConstraint
 from extender.model.constraints.spread import SpreadConstraint
+from extender.model.objects import DEFAULT_SCHEDULER
 from extender.model.policies import (
     PLAIN_SCALARS,
     ConflictPolicy,
@@ -50,9 +51,6 @@ from extender.wire.policies.node_terms import (
 )
 
 T = TypeVar("T")
-
-DAEMON_SET: Final = "DaemonSet"
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 # The tolerations that the admission plugin DefaultTolerationSeconds adds to a pod that does not tolerate these taints itself:
 # https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#defaulttolerationseconds

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from extender.model.objects import DEFAULT_SCHEDULER
 from extender.model.policies import (
     DEFAULT_SERVICE_ACCOUNT,
     EXEMPT_LABEL,
@@ -26,8 +27,8 @@ from extender.model.policies import (
     Policy,
     Targets,
 )
-from extender.verbs.admit.injection import DEFAULT_SCHEDULER
 from extender.verbs.admit.json_edits import pointer
+from extender.verbs.admit.pod_fields import GATES
 from extender.wire.policies.node_terms import SPREAD, TOLERATIONS
 from extender.wire.policies.policies_v1 import is_soft_min_domains
 from extender.wire.policies.policy_fields import SPEC_FIELDS, unknown_fields, with_known_fields
@@ -35,7 +36,6 @@ from extender.wire.policies.policy_fields import SPEC_FIELDS, unknown_fields, wi
 _GROUP_VERSION: Final = "admissionregistration.k8s.io/v1"
 _LONGEST_NAME: Final = 253  # of a DNS subdomain
 _SHOWN: Final = 40  # characters of a name, and unknown fields
-_GATES: Final = "schedulingGates"
 _LABELS: Final = "object.metadata.labels"
 _OWNER_KIND: Final = (
     "(has(object.metadata.ownerReferences) && "
@@ -51,7 +51,7 @@ _NOT_SAID: Final = {
 # What is written below. Every other field is left out by name, a new one too.
 _SAID: Final = (
     *("podSelector", "namespaceSelector", "matchConditions", "when", "targets", "priority", "conflictPolicy", "mode"),
-    *("failurePolicy", "release", "nodeSelector", "nodeName", TOLERATIONS, SPREAD, _GATES),
+    *("failurePolicy", "release", "nodeSelector", "nodeName", TOLERATIONS, SPREAD, GATES),
     *("schedulerName", "schedulerNames"),
 )
 
@@ -139,7 +139,7 @@ def _scalars(policy: Policy, draft: _Draft, *, overrides: bool) -> None:
     elif directives.scheduler_names:
         _scalar("schedulerName", directives.scheduler_names[0], ["", DEFAULT_SCHEDULER], draft, overrides=overrides)
     if directives.node_name:
-        _scalar("nodeName", directives.node_name, [""], draft, overrides=overrides, unless=_has(_GATES))
+        _scalar("nodeName", directives.node_name, [""], draft, overrides=overrides, unless=_has(GATES))
 
 
 def _scalar(name: str, wanted: str, unset: list[str], draft: _Draft, *, overrides: bool, unless: str = "false") -> None:
@@ -185,7 +185,7 @@ def _spread(items: list[JsonObject], draft: _Draft, *, overrides: bool) -> None:
 
 def _gates(names: Iterable[str], draft: _Draft) -> None:
     items: list[JsonObject] = [{"name": name} for name in names]
-    _list(_GATES, [(item, _same(item, {"name": ""})) for item in items], draft, unless=_has("nodeName"))
+    _list(GATES, [(item, _same(item, {"name": ""})) for item in items], draft, unless=_has("nodeName"))
 
 
 def _list(name: str, items: list[tuple[JsonObject, str]], draft: _Draft, *, unless: str = "false") -> None:

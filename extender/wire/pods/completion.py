@@ -15,17 +15,17 @@ from typing import Any, Final
 
 import orjson
 
+from extender.model.constraints.taints import NO_EXECUTE
 from extender.model.objects import NO_RESOURCES
 from extender.model.policies import JsonObject
 from extender.model.resources import CPU, HUGE_PAGES, MEMORY, Resources, is_of_pod_level, quantity_text
 from extender.wire.errors import WireError
 from extender.wire.objects.amounts import REQUESTS
-from extender.wire.policies.node_terms import PREFERRED, REQUIRED
+from extender.wire.policies.field_errors import PREFERRED, REQUIRED
 
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The PriorityClasses that every cluster has."""
 
-_NO_EXECUTE: Final = "NoExecute"
 _NOT_READY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _SPEC: Final = {
     "restartPolicy": "Always",
@@ -138,10 +138,10 @@ def tolerate_unready_nodes(spec: JsonObject) -> None:
     spec["tolerations"] = tolerations
     for key in _NOT_READY:
         if not any(
-            (toleration.get("key") or "") in (key, "") and (toleration.get("effect") or "") in (_NO_EXECUTE, "")
+            (toleration.get("key") or "") in (key, "") and (toleration.get("effect") or "") in (NO_EXECUTE, "")
             for toleration in tolerations
         ):
-            fill = {"key": key, "operator": "Exists", "effect": _NO_EXECUTE, "tolerationSeconds": 300}
+            fill = {"key": key, "operator": "Exists", "effect": NO_EXECUTE, "tolerationSeconds": 300}
             tolerations.append(fill)
 
 

@@ -17,6 +17,7 @@ from extender.wire.pods.completion import complete_pod, is_created, label_key_ow
 from extender.wire.pods.containers import check_containers
 from extender.wire.pods.validity import check_owners, check_pod
 from extender.wire.policies.field_errors import (
+    INT32,
     ErrorType,
     FieldError,
     Problems,
@@ -30,8 +31,6 @@ NO_NAMESPACE: Final = "default"
 """The namespace of an object without one."""
 
 _MOST_ERRORS: Final = 10  # reported for one object
-_LEAST_INT32: Final = -(2**31)
-_MOST_INT32: Final = 2**31 - 1
 
 
 def _fields(*names: str) -> dict[str, Fields | None]:
@@ -130,7 +129,7 @@ def spec_errors(spec: JsonObject) -> list[FieldError]:
     """The errors of a new pod in what scheduling reads, without its containers."""
     problems = Problems()
     check_pod(problems, {}, spec)
-    problems.read_number(spec.get("priority"), "spec.priority", _LEAST_INT32, _MOST_INT32)
+    problems.read_number(spec.get("priority"), "spec.priority", -INT32 - 1, INT32)
     problems.read_choice(spec.get("restartPolicy"), "spec.restartPolicy", ("Always", "OnFailure", "Never"))
     problems.read_choice(spec.get("preemptionPolicy"), "spec.preemptionPolicy", ("PreemptLowerPriority", "Never"))
     for name in ("schedulerName", "priorityClassName", "serviceAccountName"):

@@ -14,6 +14,8 @@ from extender.model.policies import JsonObject
 from extender.model.resources import CPU, HUGE_PAGES, QuantityError, Resources, parse_quantity
 from extender.wire.pods.completion import aggregated
 from extender.wire.policies.field_errors import (
+    INT32,
+    REQUIRED,
     ErrorType,
     FieldError,
     Problems,
@@ -24,7 +26,7 @@ from extender.wire.policies.field_errors import (
     check_subdomain,
     check_tolerations,
 )
-from extender.wire.policies.node_terms import REQUIRED, value_at
+from extender.wire.policies.node_terms import value_at
 
 
 def check_owners(problems: Problems, value: Any, path: str) -> None:
@@ -46,7 +48,6 @@ _SPREAD: Final = "spec.topologySpreadConstraints"
 _NODE_TERMS: Final = f"{_AFFINITY}.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
 _POD_AFFINITIES: Final = (f"{_AFFINITY}.podAffinity.", f"{_AFFINITY}.podAntiAffinity.")
 _LABEL_VALUE: Final = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.'"
-_MOST_INT32: Final = 2**31 - 1
 
 
 def check_pod(problems: Problems, old: JsonObject, new: JsonObject) -> None:
@@ -54,7 +55,7 @@ def check_pod(problems: Problems, old: JsonObject, new: JsonObject) -> None:
     for name in ("containers", "initContainers"):
         for container, at in problems.objects(new.get(name), f"spec.{name}"):
             check_image(problems, problems.read_text(container.get("image"), f"{at}.image"), f"{at}.image")
-    problems.read_number(new.get("activeDeadlineSeconds"), "spec.activeDeadlineSeconds", 1, _MOST_INT32)
+    problems.read_number(new.get("activeDeadlineSeconds"), "spec.activeDeadlineSeconds", 1, INT32)
     _check_integer(problems, new, "terminationGracePeriodSeconds")
     node_name = problems.read_text(new.get("nodeName"), "spec.nodeName")
     if node_name:

@@ -14,17 +14,16 @@ import msgspec
 import orjson
 
 from extender.model.answers.what_if import MOST_PLACED, GivenWorkload
-from extender.model.objects import Pod, Workload
+from extender.model.objects import DAEMON_SET, Pod, Workload
 from extender.model.policies import JsonObject
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import parse_label_selector
 from extender.wire.objects.kinds import Kind
 from extender.wire.pods.new_pod import checked_pod, refuse
 from extender.wire.pods.templates import TRIAL_HASH, has_own_labels, pod_of, pods_at_once
-from extender.wire.policies.field_errors import ErrorType, FieldError, Problems, check_label_selector
+from extender.wire.policies.field_errors import INT32, ErrorType, FieldError, Problems, check_label_selector
 from extender.wire.snapshots import Kinds
 
-_MOST_INT32: Final = 2**31 - 1
 _COMMON: Final = ("selector", "template", "minReadySeconds", "revisionHistoryLimit")
 _REPLICATED: Final = (*_COMMON, "replicas")
 _FIELDS: Final = {
@@ -48,7 +47,6 @@ _FIELDS: Final = {
 }  # fmt: skip
 _NUMBERS: Final = ("replicas", "parallelism", "completions")
 _LONGEST_NAME: Final = 100  # of an unknown field, in a path
-_PER_NODE: Final = "DaemonSet"
 _SELECTING: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
 
 GROUPS: Final = {
@@ -87,7 +85,7 @@ def read_workload(workload: JsonObject, path: str, kinds: Kinds, most: int) -> G
     if template is None:
         raise WireError(f"{path}.spec.template", "is missing")
     refuse(_errors(workload, kind, template), path)
-    count = 1 if kind == _PER_NODE else pods_at_once(workload)
+    count = 1 if kind == DAEMON_SET else pods_at_once(workload)
     note = ""
     if _is_suspended(workload, template):
         count, note = 0, "is suspended: its controller makes no pods"
@@ -103,7 +101,7 @@ def read_workload(workload: JsonObject, path: str, kinds: Kinds, most: int) -> G
         path,
         count,
         partial(_pods, workload, template, count, f"{path}.{template.path}", kinds["Pod", ""]),
-        is_per_node=kind == _PER_NODE,
+        is_per_node=kind == DAEMON_SET,
         selector=_selector(workload, kind, kinds),
         note=note,
     )
@@ -126,7 +124,7 @@ def _errors(workload: JsonObject, kind: str, template: _Template) -> list[FieldE
     if kind == "CronJob":
         problems.errors += _unknown(spec, path, "Job")
     for name in _NUMBERS:
-        problems.read_number(spec.get(name), f"{path}.{name}", 0, _MOST_INT32)
+        problems.read_number(spec.get(name), f"{path}.{name}", 0, INT32)
     if kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet") and spec.get("selector") is not None:
         _check_selector(problems, spec["selector"], template.value)
     return problems.errors

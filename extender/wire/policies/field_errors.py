@@ -181,10 +181,10 @@ _SUBDOMAIN: Final = (
 _NAMESPACE: Final = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'"
 _LONGEST_NAMESPACE: Final = 63
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _MOST_WEIGHT: Final = 100
-_INT32: Final = 2**31 - 1
+INT32: Final = 2**31 - 1
 
 
 def check_label_key(found: Problems, key: str, path: str) -> None:
@@ -248,9 +248,9 @@ def check_affinity(found: Problems, value: Any, path: str) -> None:
     _check_node_affinity(found, affinity.get("nodeAffinity"), f"{path}.nodeAffinity")
     for name in ("podAffinity", "podAntiAffinity"):
         parent = found.read_object(affinity.get(name), f"{path}.{name}")
-        for term, at in found.objects(parent.get(_REQUIRED), f"{path}.{name}.{_REQUIRED}"):
+        for term, at in found.objects(parent.get(REQUIRED), f"{path}.{name}.{REQUIRED}"):
             _check_pod_term(found, term, at)
-        for weighted, at in found.objects(parent.get(_PREFERRED), f"{path}.{name}.{_PREFERRED}"):
+        for weighted, at in found.objects(parent.get(PREFERRED), f"{path}.{name}.{PREFERRED}"):
             _check_weight(found, weighted, at)
             below = f"{at}.podAffinityTerm"
             _check_pod_term(found, found.read_object(weighted.get("podAffinityTerm"), below), below)
@@ -258,14 +258,14 @@ def check_affinity(found: Problems, value: Any, path: str) -> None:
 
 def _check_node_affinity(found: Problems, value: Any, path: str) -> None:
     affinity = found.read_object(value, path)
-    if affinity.get(_REQUIRED) is not None:
-        required = found.read_object(affinity[_REQUIRED], f"{path}.{_REQUIRED}")
-        at = f"{path}.{_REQUIRED}.nodeSelectorTerms"
+    if affinity.get(REQUIRED) is not None:
+        required = found.read_object(affinity[REQUIRED], f"{path}.{REQUIRED}")
+        at = f"{path}.{REQUIRED}.nodeSelectorTerms"
         if not found.read_list(required.get("nodeSelectorTerms"), at):
             found.required(at, "must have at least one node selector term")
         for term, below in found.objects(required.get("nodeSelectorTerms"), at):
             _check_node_term(found, term, below)
-    for preferred, at in found.objects(affinity.get(_PREFERRED), f"{path}.{_PREFERRED}"):
+    for preferred, at in found.objects(affinity.get(PREFERRED), f"{path}.{PREFERRED}"):
         _check_weight(found, preferred, at)
         _check_node_term(found, found.read_object(preferred.get("preference"), f"{at}.preference"), f"{at}.preference")
 
@@ -377,8 +377,8 @@ def check_spread_constraints(found: Problems, value: Any, path: str) -> None:
     for item, at in found.objects(value, path):
         if item.get("maxSkew") is None:
             found.required(f"{at}.maxSkew", "")
-        found.read_number(item.get("maxSkew"), f"{at}.maxSkew", 1, _INT32)
-        found.read_number(item.get("minDomains"), f"{at}.minDomains", 1, _INT32)
+        found.read_number(item.get("maxSkew"), f"{at}.maxSkew", 1, INT32)
+        found.read_number(item.get("minDomains"), f"{at}.minDomains", 1, INT32)
         key = found.read_text(item.get("topologyKey"), f"{at}.topologyKey")
         if key:
             check_label_key(found, key, f"{at}.topologyKey")

@@ -28,9 +28,8 @@ from extender.model.constraints.terms import AffinityTerm, WeightedTerm, is_cros
 from extender.model.policies import InjectedItem, JsonObject, NodeTerm, Size, TermPart
 from extender.wire.objects.constraints import parse_spread
 from extender.wire.objects.objects_json import RequirementJson
+from extender.wire.policies.field_errors import PREFERRED, REQUIRED
 
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 NODE_TERMS: Final = f"affinity.nodeAffinity.{REQUIRED}"
 PREFERRED_NODES: Final = f"affinity.nodeAffinity.{PREFERRED}"
 TOLERATIONS: Final = "tolerations"

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from extender.wire.policies.field_errors import ErrorType
-from extender.wire.policies.node_terms import PREFERRED, REQUIRED
+from extender.wire.policies.field_errors import PREFERRED, REQUIRED, ErrorType
 from extender.wire.policies.schema import (
     DNS_LABEL,
     DNS_SUBDOMAIN,

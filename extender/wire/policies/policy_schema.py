@@ -11,6 +11,7 @@ from typing import Final
 
 from extender.model.policies import PLAIN_SCALARS, ConflictPolicy, FailurePolicy, JsonObject, Mode, Moment, Targets
 from extender.wire.policies.field_errors import (
+    INT32,
     ErrorType,
     Problems,
     check_affinity,
@@ -26,7 +27,6 @@ from extender.wire.policies.release_schema import RELEASE
 from extender.wire.policies.schema import (
     DNS_LABEL,
     DNS_SUBDOMAIN,
-    INT32,
     LABEL_KEY,
     LONGEST_LABEL,
     Field,

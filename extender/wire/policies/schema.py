@@ -21,7 +21,6 @@ from extender.wire.policies.field_errors import ErrorType, Problems, check_label
 Check: TypeAlias = Callable[[Problems, Any, str], None]
 """Adds the errors of a value at a path."""
 
-INT32: Final = 2**31 - 1
 LONGEST_NAME: Final = 253
 LONGEST_KEY: Final = 317  # a prefix of 253 characters, a slash, a name of 63
 LONGEST_LABEL: Final = 63
