@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import orjson
@@ -13,9 +13,8 @@ from extender.doctor.facts import LOCAL, Deployment
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.listing import read_list
 from extender.kube.session import Connection
+from extender.model.policies import JsonObject
 from extender.wire.scheduler_config import Extender
-
-JsonObject = dict[str, Any]
 
 _FIRST_SCHEDULER: Final = ("kube-system", "component=kube-scheduler")  # as kubeadm labels it
 _SCHEDULER: Final = "kube-scheduler"

@@ -8,7 +8,7 @@ import argparse
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import orjson
 
@@ -22,13 +22,12 @@ from extender.kube.session import MERGE_PATCH, Session, open_session
 from extender.kube.timing import SystemClock
 from extender.model.constraints.labels import ZONE, is_label_key, is_label_value
 from extender.model.objects import DOMAINS_KIND, MOST_TOPOLOGY_DOMAINS
-from extender.model.policies import GROUP, VERSION
+from extender.model.policies import GROUP, VERSION, JsonObject
 from extender.model.units import Duration, agreeing, counted, read_time, rfc3339
 from extender.settings.connections import Kube
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
 
 T = TypeVar("T")
-JsonObject = dict[str, Any]
 
 _LIMIT: Final = 10.0
 _LONGEST: Final = 30 * 24 * 3600.0

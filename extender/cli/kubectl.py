@@ -28,7 +28,7 @@ from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -44,11 +44,10 @@ from extender.kube.errors import BadAccess, KubeError
 from extender.kube.listing import read_list
 from extender.kube.session import Connection, open_session
 from extender.kube.timing import SystemClock
+from extender.model.policies import JsonObject
 from extender.model.units import listed
 from extender.settings.connections import Kube
 from extender.wire.api_calls import leader_slice
-
-JsonObject = dict[str, Any]
 
 PROGRAM: Final = "kubectl placement"
 COMPLETED: Final = completion.Completed("kubectl-placement", "kubectl_complete-placement")

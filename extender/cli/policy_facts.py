@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import orjson
@@ -20,7 +20,7 @@ from extender.cli.service_client import webhook_fault
 from extender.doctor.facts import LOCAL, PolicyFacts, PolicyInUse
 from extender.kube.errors import KubeError, NotFound, Unreachable
 from extender.kube.session import Connection
-from extender.model.policies import CLUSTER_KIND, GROUP, VERSION, InvalidPolicy, Policy
+from extender.model.policies import CLUSTER_KIND, GROUP, VERSION, InvalidPolicy, JsonObject, Policy
 from extender.settings.configuration import Settings
 from extender.wire.objects.kinds import GROUP_PLACEMENTS, TOPOLOGY_DOMAINS, is_policy_kind, watched_kinds
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
@@ -30,7 +30,6 @@ from extender.wire.webhook_configurations import MUTATING, VALIDATING, selector_
 
 DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
 
-JsonObject = dict[str, Any]
 _Get = Callable[..., Awaitable[JsonObject | None]]
 
 _PAGE: Final = 500  # policies of each kind; a diagnosis must not read a whole large cluster

@@ -24,9 +24,9 @@ from extender.kube.timing import Clock
 from extender.kube.writer import PolicyObjects, WebhookObjects
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import NodeAffinity
-from extender.model.policies import FailurePolicy
+from extender.model.policies import FailurePolicy, JsonObject
 from extender.model.units import Address
-from extender.server.admission import AdmissionService, JsonObject, admitting
+from extender.server.admission import AdmissionService, admitting
 from extender.server.transport.tls import WebhookTls
 from extender.tasks.endpoints import Endpoint, WebhookEndpoint
 from extender.tasks.events import EventRecorder

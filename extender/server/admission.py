@@ -19,6 +19,7 @@ import msgspec
 import orjson
 from aiohttp import web
 
+from extender.model.policies import JsonObject
 from extender.model.units import Address
 from extender.server.failures import Failure, failure_of, not_ready
 from extender.server.health import livez, readiness_answer
@@ -31,8 +32,6 @@ from extender.tasks.readiness import Readiness
 from extender.telemetry.logs import RepeatedWarnings
 from extender.telemetry.metrics import AdmissionMetrics
 from extender.verbs.admit.policy_reviews import too_large_policy
-
-JsonObject = dict[str, Any]
 
 # An update carries the old object beside the new one, and the API server accepts objects of 3 MB.
 MAX_BODY_BYTES: Final = 8 * 2**20

@@ -14,9 +14,8 @@ from typing import Any, Final, Literal
 import msgspec
 from aiohttp import web
 
+from extender.model.policies import JsonObject
 from extender.server.failures import ErrorAnswer
-
-JsonObject = dict[str, Any]
 
 _JSON: Final = "application/json"
 _SCHEMAS: Final = "#/components/schemas/{name}"

@@ -18,16 +18,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from extender.kube.errors import Conflict, KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.kube.writer import WebhookObjects
+from extender.model.policies import JsonObject
 from extender.tasks.readiness import Readiness
 from extender.wire.api_calls import ENDPOINT
 from extender.wire.webhook_configurations import OwnPod, differs
-
-JsonObject = dict[str, Any]
 
 _LOG = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 0.5  # between looks at whether the webhook can answer, and after a write that failed

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 from extender.index.availability import DomainsView
 from extender.index.objects.changes import IndexChange
@@ -27,7 +27,7 @@ from extender.kube.errors import KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.kube.writer import PolicyObjects
 from extender.model.objects import PodSignature
-from extender.model.policies import GROUP, Exempt, InvalidPolicy, Mode, Moment, Policy, PolicyKey, Subject
+from extender.model.policies import GROUP, Exempt, InvalidPolicy, JsonObject, Mode, Moment, Policy, PolicyKey, Subject
 from extender.model.release import DomainUse
 from extender.model.resources import PODS, Resources, quantity_text
 from extender.model.units import counted, rfc3339
@@ -35,8 +35,6 @@ from extender.tasks.events import EventLimit, EventRecorder
 from extender.verbs.admit.pod_fields import Changes
 from extender.verbs.admit.policy_reviews import contradiction_between
 from extender.verbs.admit.term_product import AdmissionBudget
-
-JsonObject = dict[str, Any]
 
 _LOG = logging.getLogger(__name__)
 ROUND_SECONDS: Final = 10.0

@@ -26,8 +26,8 @@ from extender.model.answers.pages import (
 from extender.model.answers.shadow import RuleFigures, ShadowDifference, ShadowPage
 from extender.model.answers.what_if import NotComputed
 from extender.model.objects import Pod
+from extender.model.policies import JsonObject
 from extender.model.preemption import Candidate
-from extender.server.admission import JsonObject
 from extender.server.app import make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import Settings

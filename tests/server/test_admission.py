@@ -14,11 +14,11 @@ import aiohttp
 import orjson
 import pytest
 
+from extender.model.policies import JsonObject
 from extender.model.units import Address, Duration
 from extender.server.admission import (
     MAX_BODY_BYTES,
     AdmissionService,
-    JsonObject,
     admitting,
     decode_review,
 )

@@ -22,6 +22,7 @@ from extender.certificates.rotation import (
 from extender.kube.errors import Conflict, KubeError, NotFound
 from extender.kube.timing import Clock
 from extender.kube.writer import WebhookObjects
+from extender.model.policies import JsonObject
 from extender.wire.api_calls import MUTATING_WEBHOOKS, SECRET, VALIDATING_WEBHOOKS
 from extender.wire.webhook_configurations import (
     GROUP,
@@ -31,8 +32,6 @@ from extender.wire.webhook_configurations import (
     narrowed,
     required_annotation,
 )
-
-JsonObject = dict[str, Any]
 
 _LOG = logging.getLogger(__name__)
 POLL_SECONDS: Final = 5.0
