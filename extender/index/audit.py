@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 # Each of these takes a few milliseconds.
 _NODES_A_STEP = 50
-_NODES_ADDED_A_STEP = 5000
+_ADDED_A_STEP = 40_000  # labels and resources of nodes
 _BUDGETED_A_STEP = 1000  # signatures
 _PLACES_A_STEP = 1000  # nodes with pods of a signature
 _PODS_A_STEP = 5000
@@ -88,11 +88,23 @@ def _pod_steps(index: ClusterIndex) -> Iterator[Check]:
 def _node_steps(index: ClusterIndex) -> Iterator[Check]:
     numbers = range(len(index.topology.nodes))
     carried = _Carried(index)
-    for many in _slices(numbers, _NODES_ADDED_A_STEP):
+    for many in _by_size(index.topology.nodes):
         yield partial(carried.add, many)
         yield from [partial(_check_matches, index, matches, many) for matches in index.topology.matches()]
     for numbered in _slices(numbers, _NODES_A_STEP):
         yield partial(_check_nodes, index, numbered)
+
+
+def _by_size(nodes: Sequence[Node | None]) -> Iterator[Sequence[int]]:
+    """The numbers of all nodes, in parts with about so many labels and resources."""
+    first = size = 0
+    for number, node in enumerate(nodes):
+        size += 1 if node is None else 1 + len(node.labels) + len(node.allocatable)
+        if size >= _ADDED_A_STEP:
+            yield range(first, number + 1)
+            first, size = number + 1, 0
+    if first < len(nodes):
+        yield range(first, len(nodes))
 
 
 # -- the tables --------------------------------------------------------------------------------------------------------

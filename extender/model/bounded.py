@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Container, Generator, Hashable, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Hashable, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple
 
@@ -47,6 +47,11 @@ def with_item(items: Few[K], item: K) -> Few[K]:
     if item in items:
         return items
     return dict.fromkeys((*items, item)) if len(items) == _MOST_IN_TUPLE else (*items, item)
+
+
+def few_of(items: Sequence[K]) -> Few[K]:
+    """The items, which are distinct, as if they were added one by one. O(items)."""
+    return tuple(items) if len(items) <= _MOST_IN_TUPLE else dict.fromkeys(items)
 
 
 def without_item(items: Few[K], item: K) -> Few[K]:

@@ -89,8 +89,12 @@ class PreparedFilters(msgspec.Struct, frozen=True, gc=False):
         """The positions that do not pass, by the first filter's reason; a reason may come repeatedly."""
         for prepared in self.filters:
             # Each filter sees only nodes that passed the filters before it, so the first reason counts.
-            yield from prepared.rejected(nodes)
-            nodes = prepared.passing(nodes)
+            gone: set[int] = set()
+            for reason, rejected in prepared.rejected(nodes):
+                gone.update(rejected)
+                yield reason, rejected
+            if gone:
+                nodes = [node for node in nodes if node not in gone]
 
     def reason(self, node: int) -> Reason | None:
         """The reason of the first filter that rejects the node; None if it passes."""

@@ -287,11 +287,18 @@ class Fullness:
         """
         least: int | None = None
         full: list[int] = []
+        self._add_crowded_domains()
         for domain in tuple(self._known.left):
             count = counts.get(domain, 0)
             if (least is None or count < least) and domain not in numbers:
+                if domain not in self._known.left:
+                    continue  # recorded with all others of the crowded domains
                 if not self._finds_room(domain):
                     full.append(domain)
+                    if len(full) == _MOST_DOMAINS:
+                        # A hostname has thousands. All nodes at once take a third of the time of each by itself.
+                        self._look_at_every_node()
+                        self._add_crowded_domains()
                     continue
                 least = count
                 if not count:
@@ -306,6 +313,20 @@ class Fullness:
             if is_less and any(map(self._takes, self._brought(domain))):
                 least = count
         return least or 0
+
+    def _add_crowded_domains(self) -> None:
+        """Records the domains in which every node is known to have no room, if there are many domains. O(nodes)."""
+        crowded, known = self._nodes.full, self._known
+        if len(known.left) > _MOST_DOMAINS and crowded:
+            column = self._group.domain_of
+            others = {column[number] for number in self._view.known.values() if number not in crowded}
+            self._view.domains.full.add(known, *(known.left - others))
+
+    def _look_at_every_node(self) -> None:
+        """Records the nodes without room. O(nodes)."""
+        crowded = self._nodes.full
+        others = [number for number in self._view.known.values() if number not in crowded]
+        self._view.domains.full.add(self._nodes, *[number for number in others if not self._is_free(number)])
 
     def _has_room_in(self, domain: int) -> bool:
         """Whether a node of the index has room for the pod in a domain. A full domain is remembered until room becomes free."""

@@ -16,8 +16,9 @@ Active only with ``schedulers: many``. https://kubernetes.io/docs/tasks/extend-k
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import ge
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
@@ -46,9 +47,9 @@ class FreeRoomFilter(PreparedFilter):
     # A column of free amounts, and the requested amount, for each requested resource; None if positions are not node
     # numbers.
     columns: Sequence[tuple[Sequence[int], int]] | None
-    # Some requested resource has no column.
-    others: bool
-    # Positions of nodes with nominated pods, or with claims that have ports; no column counts these.
+    # The requested resources without a column, such as GPUs.
+    others: Resources
+    # Positions of nodes with nominated pods, or with claims that have ports or such resources; no column counts these.
     crowded: frozenset[int]
     # The pod's host ports.
     wanted: UsedPorts
@@ -68,14 +69,39 @@ class FreeRoomFilter(PreparedFilter):
         passing = [node for node in nodes if slots[node] > 0]
         for column, amount in self.columns:
             passing = [node for node in passing if column[node] >= amount]
-        # A resource without a column, such as a GPU, needs the verdict. So do nominated pods and ports of claims
-        # (crowded nodes).
         if self.others:
-            return [node for node in passing if self.verdict(node) is None]
+            passing = self._with_others(passing)
+        # Nominated pods and the ports of claims need the verdict (crowded nodes).
         crowded, ports_on, wanted = self.crowded, self.view.ports_on, self.wanted
         if wanted:
             passing = [node for node in passing if node in crowded or ports_on(node).conflict(wanted) is None]
         return [node for node in passing if node not in crowded or self.verdict(node) is None] if crowded else passing
+
+    def _with_others(self, nodes: Sequence[int]) -> list[int]:
+        """The nodes with enough of the resources without a column, beside the pods that are on them.
+
+        O(nodes × the smaller of the requested and the offered resources), in native code unless pods use them.
+        """
+        others, node_of, requested_on = self.others, self.view.node, self.view.requested
+        most, names, amounts = len(others), others.keys(), others.values()
+        passing = []
+        for number in nodes:
+            there, used = node_of(number), requested_on(number)
+            if there is not None:
+                offered = there.allocatable
+                # The default is enough: a resource that the node does not offer is left to kube-scheduler.
+                if len(offered) < most:
+                    asked = [(name, amount) for name, amount in offered.items() if name in others]
+                    fits = all(amount - used.get(name, 0) >= others[name] for name, amount in asked)
+                else:
+                    fits = all(map(ge, map(offered.get, names, amounts), amounts))
+                    if fits and used and (shared := used.keys() & names):
+                        asked = [(name, offered[name]) for name in shared if name in offered]
+                        fits = all(amount - used[name] >= others[name] for name, amount in asked)
+                if not fits:
+                    continue
+            passing.append(number)
+        return passing
 
     def verdict(self, position: int) -> Rejection | None:
         """Names the resource with the requested and free amounts, or the host port. O(resources + claims)."""
@@ -91,6 +117,15 @@ class FreeRoomFilter(PreparedFilter):
         if self.pod.host_ports:
             return PreparedFilter.reason(self, position)
         return None if self.passing((position,)) else Reason.NO_ROOM
+
+    def rejected(self, nodes: Sequence[int]) -> Iterator[tuple[Reason, Sequence[int]]]:
+        """Without ports all of them for the one reason, in one pass over the nodes."""
+        if self.pod.host_ports:
+            yield from PreparedFilter.rejected(self, nodes)
+            return
+        passing = set(self.passing(nodes))
+        if rejected := [node for node in nodes if node not in passing]:
+            yield Reason.NO_ROOM, rejected
 
 
 def _checked(pod: Pod, node: Node, room: RoomView) -> Resources:
@@ -136,12 +171,13 @@ class FreeRoom(Rule):
         excess = pod.signature.excess
         if excess is not None and excess.limit == "hostPorts":
             return VerdictOnPod(Rejection(_NAME, Reason.OVER_LIMIT, excess.text, blamed=(excess.limit,)))
-        wanted = [(name, amount) for name, amount in pod.requests.items() if amount > 0 and name != PODS]
-        columns = [(room.free[name], amount) for name, amount in wanted if name in room.free]
-        # Columns contain claims' requests, but not their ports. They contain no nominated pods.
-        special = (*view.nominated, *room.claims) if pod.host_ports else view.nominated
+        counted, requests = {*room.free, PODS}, pod.requests
+        columns = [(column, amount) for name, column in room.free.items() if (amount := requests.get(name, 0)) > 0]
+        others = {name: amount for name, amount in requests.items() if amount > 0 and name not in counted}
+        # Columns contain claims' requests, but not their ports and other resources. They contain no nominated pods.
+        special = (*view.nominated, *room.claims) if pod.host_ports or others else view.nominated
         crowded = frozenset(number for name in special if (number := view.known.get(name)) is not None)
-        ports, others = UsedPorts(pod.host_ports), len(columns) < len(wanted)
+        ports = UsedPorts(pod.host_ports)
         return FreeRoomFilter(pod, view, frame, room, columns if frame.numbers_nodes else None, others, crowded, ports)
 
     def lasting_part(self, _compiled: CompiledConstraints) -> CompiledConstraints | None:

@@ -186,7 +186,7 @@ class Measured:
 
 
 class World:
-    """A service with a small cluster. ``nodes`` are its names."""
+    """A service with a small cluster."""
 
     def __init__(self, meter: Meter, objects: Sequence[JsonObject], sections: Mapping[str, Any]) -> None:
         self._meter = meter
@@ -207,7 +207,6 @@ class World:
                 self._spawn(job(), name)
         while not self.service.readiness.is_ready:  # noqa: ASYNC110 (it has no event)
             await asyncio.sleep(0.1)
-        self.nodes = [name_of(each) for each in self._base if each["kind"] == "Node"]
 
     def _spawn(self, job: Any, name: str) -> None:
         task = self._loop.create_task(job, name=name)
@@ -294,7 +293,7 @@ class World:
         """One scheduling cycle, and what people ask about a pod."""
         stored = self.api.store.table(PODS).objects.get(key_of(PODS, pod))
         shown = {"kind": "Pod", "apiVersion": "v1", **(pod if stored is None else stored.read())}
-        nodes = [name for name in self.nodes if name in self.service.index.view.known]
+        nodes = list(self.service.index.view.known)
         body = orjson.dumps({"Pod": shown, "Nodes": None, "NodeNames": nodes})
         passed = await self._run(self._filter(body), "filter")
         if passed:

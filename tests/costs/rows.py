@@ -51,7 +51,7 @@ from tests.costs.measuring import Play
 from tests.costs.rows_of_namespaces import namespace_rows
 from tests.costs.rows_of_objects import object_rows
 from tests.costs.rows_of_pods import pod_rows
-from tests.costs.rows_of_policies import policy, policy_rows
+from tests.costs.rows_of_policies import hundred_terms, policy, policy_rows
 from tests.simulator import plain
 from tests.simulator.plain import HOSTNAME, ZONE
 
@@ -322,6 +322,14 @@ def _pair_rows() -> list[Row]:
         incoming = a_pod()
         return Play([found, *pods, incoming], requested=[incoming], changes=[toggle, back])
 
+    def short_of_one(n: int) -> Play:
+        """Nodes with 64 extended resources, of which the last is used up; a pod requests all of them."""
+        names = texts(64, "example.com/x")
+        offered = {"cpu": "64", "memory": "256Gi", "pods": "110", **dict.fromkeys(names, "1"), names[-1]: "0"}
+        nodes = [a_node(10_000 + at) | {"status": {"allocatable": offered}} for at in range(n)]
+        incoming = a_pod(containers=[{"name": "x", "resources": {"requests": dict.fromkeys(names, "1")}}])
+        return Play([*nodes, incoming], requested=[incoming])
+
     hundred = [
         a_term({"matchLabels": {"app": f"app-{at}"}}, (ZONE, HOSTNAME)[at % 2], namespaceSelector={})
         for at in range(100)
@@ -394,6 +402,16 @@ def _pair_rows() -> list[Row]:
                 lambda n: [a_node(10_000 + at, taints=[{"key": "x99", "effect": "NoSchedule"}]) for at in range(n)],
                 lambda: a_pod(tolerations=[{"key": key, "operator": "Exists"} for key in texts(100)]),
             ),
+        ),
+        Row(
+            "resources × nodes, several schedulers",
+            (f"{SPEC}.**.requests{{}}", "node.status.allocatable{}", "Node[]"),
+            OF_NODES,
+            fixed(5000),
+            PLATFORM,
+            short_of_one,
+            nodes=1,
+            sections={"schedulers": "many"},
         ),
         Row(
             "namespaces × terms",
@@ -473,6 +491,16 @@ def _pair_rows() -> list[Row]:
                 [policy(f"p-{at}", nodeSelector={f"key-{at}": "v"}, targets="Both") for at in range(n)],
                 reviews=[_job_set(100)],
             ),
+            sections=_JOB_SETS,
+        ),
+        Row(
+            "policies × terms × templates of a review",
+            ("review.object.templates[]", "ClusterPodSchedulingPolicy[]", "policy.spec.affinity.nodeAffinity.**"),
+            "policies.maxOfCluster",
+            lambda settings: settings.policies.max_of_cluster,
+            PLATFORM,
+            lambda n: Play([hundred_terms(at) for at in range(n)], reviews=[_job_set(100)]),
+            measured=500,
             sections=_JOB_SETS,
         ),
     ]

@@ -58,11 +58,11 @@ def among_policies(make: Callable[[int], JsonObject]) -> Callable[[int], Play]:
     return play
 
 
-def _hundred_terms(at: int) -> JsonObject:
+def hundred_terms(at: int) -> JsonObject:
     terms = [
         {"matchExpressions": [{"key": f"key-{at}-{number}", "operator": "In", "values": ["v"]}]} for number in range(64)
     ]
-    return policy(f"policy-{at}", affinity=node_terms(terms))
+    return policy(f"policy-{at}", affinity=node_terms(terms), targets="Both")
 
 
 def sample(schema: Schema, path: str, number: int) -> Any:
@@ -212,7 +212,7 @@ def policy_rows() -> list[Row]:
             "policies.maxOfCluster",
             lambda settings: settings.policies.max_of_cluster,
             PLATFORM,
-            among_policies(_hundred_terms),
+            among_policies(hundred_terms),
         ),
         Row(
             "a policy changes × policies",

@@ -237,7 +237,7 @@ def test_no_step_reads_more_than_a_thousand_places_and_all_of_them_are_read() ->
 def test_what_nodes_carry_is_added_up_in_steps_and_compared_if_no_node_has_changed_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("extender.index.audit._NODES_ADDED_A_STEP", 1)
+    monkeypatch.setattr("extender.index.audit._ADDED_A_STEP", 1)
     index = cluster()
     index.topology._carriers["carried-by-none"] = 1
     assert audit(index) == [

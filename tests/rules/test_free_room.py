@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
@@ -269,3 +271,38 @@ def test_a_preemption_is_no_help_where_a_pod_in_doubt_keeps_the_room() -> None:
     args = preempting(contender_json("c", cpu=HALF, priority=5), {"n1": ["uid-low"]})
     decision = decide_preemption(args, scene.index.view, scene.settings, 0)
     assert decision.plan is None
+
+
+_RESOURCES = ("cpu", "example.com/a", "example.com/b", "example.com/c")
+_AMOUNTS = st.dictionaries(st.sampled_from(_RESOURCES), st.integers(0, 3))
+
+
+def _quantities(amounts: dict[str, int]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}
+
+
+@given(
+    offered=st.lists(_AMOUNTS, min_size=1, max_size=4),
+    placed=st.lists(st.tuples(st.integers(0, 3), _AMOUNTS, st.sampled_from(["bound", "doubted", "nominated"]))),
+    wanted=_AMOUNTS,
+)
+def test_many_nodes_are_checked_as_each_of_them(
+    offered: list[dict[str, int]], placed: list[tuple[int, dict[str, int], str]], wanted: dict[str, int]
+) -> None:
+    """Extended resources that some nodes offer, pods use, and pods in doubt and nominated pods claim."""
+    index = ClusterIndex(Rules(), counts_of_rules(), counts_room=True)
+    for number, amounts in enumerate(offered):
+        index.upsert(node(f"n{number}", allocatable={"pods": "3", **_quantities(amounts)}))
+    for number, (at, amounts, how) in enumerate(placed):
+        name, there = f"p{number}", f"n{at % len(offered)}"
+        where = {"bound": {"on": there}, "nominated": {"nominated": there}}.get(how, {})
+        pod = contender(name, also=_quantities(amounts), **where)
+        index.upsert(pod)
+        if how == "doubted":
+            index.assume(pod, (there,), 0.0, doubted=True)
+    incoming, view = contender("incoming", also=_quantities(wanted)), index.view
+    filters = catalog.prepare_filters(incoming, view.compiled(incoming.signature), view, IndexFrame())
+    numbers = [view.known[f"n{number}"] for number in range(len(offered))]
+    wrong = [number for number in numbers if filters.verdict(number) is not None]
+    assert list(filters.passing(numbers)) == [number for number in numbers if number not in wrong]
+    assert [number for _, rejected in filters.rejected(numbers) for number in rejected] == wrong

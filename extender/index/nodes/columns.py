@@ -7,6 +7,8 @@ list by node number, which is fastest to read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import compress
 from typing import Protocol, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
@@ -85,6 +87,11 @@ class NodeColumn(ColumnView):
         self.of_node = dense = self._zeros.copy()
         for node, number in of_node.items():
             dense[node] = number
+
+    def numbered(self) -> Sequence[int]:
+        """The nodes with a number. O(nodes)."""
+        column = self.of_node
+        return list(column) if isinstance(column, SparseColumn) else list(compress(range(len(column)), column))
 
     def copy_numbers(self, other: NodeColumn) -> None:
         """Fills an empty column with the numbers of another column that shares the zeros."""

@@ -155,12 +155,23 @@ class Topology:
             self._scopes_by_taints += inclusion.tolerations is not None
             self._scopes_over.setdefault(scope.label, {})[scope] = None
             key.users += 1
-            candidates = self.known.values() if not scope.label else chain.from_iterable(key.nodes_in.values())
-            scope.put_all(candidates, self.nodes)
+            self._fill_scope(scope)
             scope.charge = scope.cells
             self.scope_cells += scope.charge
         scope.users += 1
         return scope
+
+    def _fill_scope(self, scope: DomainScope) -> None:
+        key, inclusion = scope.key, scope.inclusion
+        if scope.label in inclusion.keys:
+            # Another constraint of the same pod, as a rule: its scope has the same nodes.
+            for other in inclusion.keys - {scope.label}:
+                filled = self._scopes.get((other, inclusion))
+                if filled is not None:
+                    scope.put_same(filled)
+                    return
+        candidates = self.known.values() if not scope.label else chain.from_iterable(key.nodes_in.values())
+        scope.put_all(candidates, self.nodes)
 
     def acquire_matches(self, affinity: NodeAffinity) -> NodeMatches:
         """The nodes that a node affinity admits; kept until `release_matches`. O(1)."""
