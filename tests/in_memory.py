@@ -15,7 +15,7 @@ import orjson
 from aiohttp import ClientResponse, StreamReader, web
 from aiohttp.base_protocol import BaseProtocol
 
-from extender.kube.byte_stream import ByteStream, StreamSockets, translated
+from extender.kube.byte_stream import TRANSLATED, ByteStream, StreamSockets, translate, translated
 from extender.kube.errors import NO_CONNECTION, Unreachable, error_of
 from extender.kube.session import JSON, NO_QUERY, Body, Connection, Query, Session
 from extender.simulator.apiserver.api_errors import ApiError
@@ -202,9 +202,11 @@ class InMemoryConnection(Connection):
         largest: int = 2**25,
     ) -> bytes:
         """As the base."""
-        with translated(f"{method} {path}"):
+        try:
             async with asyncio.timeout(limit or _LIMIT):
                 answer = await self._link.request(method, path, query, body, content_type)
+        except TRANSLATED as error:
+            raise translate(f"{method} {path}", error) from error
         content = cast("bytes", answer.body or b"")
         assert len(content) <= largest
         if not answer.status // 100 == 2:

@@ -19,7 +19,7 @@ import orjson
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar
 from yarl import URL
 
-from extender.kube.byte_stream import ByteStream, GuardedConnector, StreamSockets, translated
+from extender.kube.byte_stream import TRANSLATED, ByteStream, GuardedConnector, StreamSockets, translate, translated
 from extender.kube.credentials import Access, Credentials, load_credentials
 from extender.kube.errors import KubeError, TooLarge, Unreachable, error_of
 from extender.kube.timing import Clock
@@ -86,12 +86,14 @@ class Connection:
 
         ``largest``: bytes of the body. A longer body is not read to its end and raises ``TooLarge``.
         """
-        with translated(f"{method} {path}"):
+        try:
             async with asyncio.timeout(limit or self._limit):
                 async with await self._request(method, path, query, body, content_type) as response:
                     if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                         raise await _rejection(response)
                     return await _body(response, largest)
+        except TRANSLATED as error:  # without `translated`, as this is the way of each call
+            raise translate(f"{method} {path}", error) from error
 
     async def date(self) -> str:
         """The Date header of an answer with any status; empty if it has none. Raises ``Unreachable``."""

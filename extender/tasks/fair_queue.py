@@ -225,16 +225,20 @@ class GroupQueue:
     def __init__(self, clock: Clock, most_in_work: int = MOST_IN_WORK) -> None:
         """``most_in_work``: groups of one namespace at a time, so that a worker is left for other namespaces."""
         self._clock = clock
-        self._ready: FairBacklog[GroupKey] = FairBacklog(clock)
+        self._most_in_work = most_in_work
+        self._changed = asyncio.Event()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all groups, also groups in work."""
+        self._ready: FairBacklog[GroupKey] = FairBacklog(self._clock)
         self._queued: set[GroupKey] = set()
         self._later: list[tuple[float, GroupKey]] = []
         self._due: set[tuple[float, GroupKey]] = set()
         self._working: set[GroupKey] = set()
         self._in_work: Counter[str] = Counter()  # groups by namespace
-        self._most_in_work = most_in_work
         self._again: set[GroupKey] = set()
         self._resting: dict[GroupKey, float] = {}
-        self._changed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._ready)

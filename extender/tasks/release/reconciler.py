@@ -107,7 +107,7 @@ class GroupReconciler:
         self._is_stale = is_stale
         self._queue = GroupQueue(clock)
         self._writer = StepWriter(
-            placements, pods, index.reserved, index.gated, events, recorder, clock, utc_now, settings, self._come_back
+            placements, pods, index, events, recorder, clock, utc_now, settings, self._queue.add_at
         )
         self._lines = DecisionLines()  # undecided groups that wait for room
         self._short: dict[GroupKey, None] = {}  # decided groups that lack room, or may lose it
@@ -159,7 +159,7 @@ class GroupReconciler:
             self.memory.clear()  # a standby reports nothing about groups
 
     async def _begin(self) -> None:
-        self._queue = GroupQueue(self._clock)
+        self._queue.clear()
         self.memory.clear()
         self._lines.clear()
         self._short.clear()
@@ -250,9 +250,6 @@ class GroupReconciler:
                 if key in self.memory:
                     self._queue.add_at(key, self.memory[key].goal.next_try)
             await self._clock.sleep(_ROOM_PAUSE)
-
-    def _come_back(self, key: GroupKey, when: float) -> None:
-        self._queue.add_at(key, when)
 
     # -- one group ------------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from http import HTTPStatus
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from extender.index.claims.reserved import Reservations
-from extender.index.gated import GatedGroups, Placements
+from extender.index.cluster import ClusterIndex
+from extender.index.gated import Placements
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.kube.errors import (
     FORBIDDEN_SECONDS,
@@ -308,7 +308,7 @@ class PlacementWriter:
 class StepWriter:
     """Each method writes one thing, and notes the outcome in the memory of the group.
 
-    ``reserved``: room is given up where a decision cannot be written. ``come_back``: has a group worked on again at a time.
+    Room in the index is given up where a decision cannot be written. ``come_back``: has a group worked on again at a time.
     `LeadershipLost` is raised; other failures of the API server are outcomes.
     """
 
@@ -316,8 +316,7 @@ class StepWriter:
         self,
         placements: PlacementWriter,
         pods: PodReleaser,
-        reserved: Reservations,
-        gated: GatedGroups,
+        index: ClusterIndex,
         events: EventRecorder,
         recorder: ReleaseMetrics,
         clock: Clock,
@@ -328,8 +327,7 @@ class StepWriter:
         self.expired = 0
         self._placements = placements
         self._pods = pods
-        self._reserved = reserved
-        self._gated = gated
+        self._index = index
         self._events = events
         self._recorder = recorder
         self._clock = clock
@@ -356,7 +354,7 @@ class StepWriter:
         except KubeError as error:
             memory.record(NoAnswer(decision) if may_be_made(error) else NotWritten())
             if not isinstance(memory.state, Unanswered):
-                self._reserved.release(group.key)
+                self._index.reserved.release(group.key)
             memory.wait(self._clock.now())
             return GroupStep(
                 Do.WAIT, GroupPhase.DECIDING, WaitReason.NOT_WRITTEN, f"the decision cannot be written: {error}"
@@ -364,9 +362,9 @@ class StepWriter:
         memory.record(Written(stands))
         memory.goal = memory.goal.reached(self._clock.now())
         if stands != decision:
-            self._reserved.release(group.key)
+            self._index.reserved.release(group.key)
         elif pods:
-            self._gated.record(group.key, stands.levels, pods)
+            self._index.gated.record(group.key, stands.levels, pods)
         where = ", ".join(map(str, stands.levels)) or "any node"
         _LOG.info("decided", extra={"group": str(group.key), "policy": group.key.policy, "domain": where})
         return GroupStep(
@@ -437,7 +435,7 @@ class StepWriter:
         """Records pods with their group if its policy counts domains. Why that failed; empty if it did not."""
         if not group.spec.counts_domains:
             return ""
-        before = self._gated.recorded_in(group.key)
+        before = self._index.gated.recorded_in(group.key)
         missing = set(pods).difference(before)
         if not missing:
             return ""
@@ -449,7 +447,7 @@ class StepWriter:
             raise
         except KubeError as error:
             return f"the pods cannot be recorded: {error}"
-        self._gated.record(group.key, decision.levels, missing)
+        self._index.gated.record(group.key, decision.levels, missing)
         return ""
 
     async def catch_up_records(self, group: GroupState, memory: GroupMemory) -> None:
@@ -461,7 +459,7 @@ class StepWriter:
         out = (*group.released, *group.bound)
         if not (out and group.spec.counts_domains):
             return
-        placement, adopted = self._placements.find(group.key), self._gated.records.get(out[0].uid)
+        placement, adopted = self._placements.find(group.key), self._index.gated.records.get(out[0].uid)
         failed = ""
         if placement is not None and placement.decision is not None:
             if placement.pods is None:
@@ -528,7 +526,7 @@ class StepWriter:
         memory.report = Report(step, None, now)
         try:
             if known is None and memory.decision is not None:
-                pods = self._gated.recorded_in(group.key) if group.spec.counts_domains else None
+                pods = self._index.gated.recorded_in(group.key) if group.spec.counts_domains else None
                 await self._placements.decide(memory.decision, memory.decision, None, pods)  # the object was deleted
             elif known is None:
                 await self._placements.begin(group.key, group.spec.gate, max(group.size, 1))
