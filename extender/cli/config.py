@@ -20,6 +20,7 @@ from extender.cli.main import CommandError, Commands, say
 from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.rules import catalog
 from extender.settings.configuration import Mode, Settings, default_settings
+from extender.settings.rules import ScorePlugins
 from extender.verbs.prioritize import has_scores
 
 LAYOUTS: Final = ("sidecar", "second-scheduler", "service")
@@ -32,14 +33,6 @@ SCHEDULER_KUBECONFIG: Final = {"sidecar": _KUBEADM, "second-scheduler": "", "ser
 
 # kube-scheduler's defaults are 10 and 100. See "What preemption costs" in config/explanation/preemption.md.
 CANDIDATES: Final = {"minCandidateNodesPercentage": 1, "minCandidateNodesAbsolute": 30}
-
-_TEN_TIMES: Final = (  # the default weights times ten, see "The scale of scores" in config/explanation/placement.md
-    "TaintToleration, weight: 30",
-    "NodeAffinity, weight: 20",
-    "NodeResourcesFit, weight: 10",
-    "NodeResourcesBalancedAllocation, weight: 10",
-    "ImageLocality, weight: 10",
-)
 
 
 def add_parser(commands: Commands) -> None:
@@ -243,23 +236,39 @@ def _sampling(settings: Settings) -> Iterator[str]:
 
 
 def _profiles(settings: Settings, name: str) -> Iterator[str]:
-    disabled = _disabled(settings)
-    if not (name or disabled):
+    disabled, enabled, unscored = _disabled(settings), *_score_weights(settings)
+    if not (name or disabled or enabled or unscored):
         return
     yield ""
     yield "profiles:"
     yield f"  - schedulerName: {name or 'default-scheduler'}"
-    if disabled:
+    if disabled or enabled or unscored:
         yield "    plugins:"
+    if disabled or enabled:
         yield "      multiPoint: # disables a plugin at all extension points"
-        yield "        disabled:"
+        yield "        disabled:" if disabled else "        disabled: []"
         yield from (f"          - name: {plugin}" for plugin in disabled)
     # The two disabled plugins give up to 2 × 100 points each. With inTree the extender answers 0 to 400, which
     # kube-scheduler multiplies by ten. Ten times the weights of the other plugins keep the proportions.
-    if settings.answers.score_scale == "inTree":
-        yield "        enabled: # the default weights times ten, as answers.scoreScale is inTree"
-        yield from (f"          - {{name: {entry}}}" for entry in _TEN_TIMES)
+    if enabled:
+        is_wide = settings.answers.score_scale == "inTree"
+        what = "weights times ten, as answers.scoreScale is inTree" if is_wide else "weights in answers.scores"
+        yield f"        enabled: # the {what}"
+        yield from (f"          - {{name: {plugin}, weight: {weight}}}" for plugin, weight in enabled.items())
+    if unscored:
+        yield "      score: # weight 0 in answers.scores"
+        yield "        disabled:"
+        yield from (f"          - name: {plugin}" for plugin in unscored)
     yield from _plugin_config(settings)
+
+
+def _score_weights(settings: Settings) -> tuple[dict[str, int], list[str]]:
+    """The weights that differ from kube-scheduler's defaults, by plugin; and the plugins that shall not score."""
+    ours, usual = settings.answers.scores.by_plugin(), ScorePlugins().by_plugin()
+    unscored = [plugin for plugin, weight in ours.items() if not weight]
+    if settings.answers.score_scale == "inTree":
+        return {plugin: 10 * weight for plugin, weight in {**ours, "ImageLocality": 1}.items() if weight}, unscored
+    return {plugin: weight for plugin, weight in ours.items() if weight and weight != usual[plugin]}, unscored
 
 
 def _plugin_config(settings: Settings) -> Iterator[str]:

@@ -5,25 +5,25 @@ https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from extender.doctor.facts import LOCAL, Finding
 from extender.doctor.scheduler_validation import CHECK, FATAL, validate
+from extender.doctor.score_plugins import examine_scores
 from extender.model.documents import DocumentError, write_document
 from extender.rules import catalog
 from extender.rules.rule import Rule
 from extender.settings.configuration import Settings
-from extender.settings.rules import DefaultConstraint, ScoringStrategy
+from extender.settings.rules import DefaultConstraint
 from extender.verbs.prioritize import has_scores
 from extender.wire.scheduler_config import (
     API_VERSION,
     Extender,
     InterPodAffinityArgs,
     KubeSchedulerConfiguration,
-    NodeResourcesFitArgs,
     PodTopologySpreadArgs,
     Profile,
     read_scheduler_config,
@@ -37,7 +37,6 @@ SAMPLED_PERCENTAGE: Final = 2
 """The recommended percentageOfNodesToScore in offload mode; see "Sampling" in config/explanation/placement.md."""
 _LEAST_SAMPLED: Final = 100  # kube-scheduler samples no fewer nodes (minFeasibleNodesToFind)
 _ALL, _LARGE = 100, 1000  # in percent; and how many nodes a scheduler filters for each pod without being slow
-_LEAST_ALLOCATED: Final = "LeastAllocated"
 _SUGGESTION: Final = re.compile(r'(?P<problem>.*), did you mean "(?P<name>\w+)"\?')
 
 
@@ -85,7 +84,7 @@ def examine_scheduler(
         *_fallback(ours, settings),
         *_plugins(config, settings),
         *_lost_arguments(config, settings),
-        *_strategy(config, settings),
+        *examine_scores(config, ours, settings),
         *_sampling(config, settings, nodes),
     ]
 
@@ -352,26 +351,6 @@ def _lost_affinity(profile: Profile, settings: Settings) -> tuple[str, list[str]
     if given.ignore_preferred_terms_of_existing_pods != ours.ignore_preferred_terms_of_existing_pods:
         wanted["ignorePreferredTermsOfExistingPods"] = given.ignore_preferred_terms_of_existing_pods
     return plugin, list(wanted), f"rules.interPodAffinity: {msgspec.json.encode(wanted).decode()}"
-
-
-def _strategy(config: KubeSchedulerConfiguration, settings: Settings) -> Iterator[Finding]:
-    """Warns if decisive placement chooses nodes by other resources than the profile's NodeResourcesFit."""
-    ours = settings.answers.scoring_strategy
-    if settings.placement != "decisive" or ours == "Ignored":
-        return
-    for profile in config.all_profiles:
-        given = profile.arguments(NodeResourcesFitArgs)
-        theirs = _LEAST_ALLOCATED
-        if given is not None and given.scoring_strategy is not None:
-            theirs = given.scoring_strategy.type or _LEAST_ALLOCATED
-        if theirs != ours:
-            problem = (
-                f"profile {profile.name}: NodeResourcesFit scores by {theirs}, and answers.scoringStrategy is {ours}"
-            )
-            remedy = "use the same for both: pods with constraints are placed by the second, all others by the first"
-            if theirs not in get_args(ScoringStrategy):
-                remedy = "set answers.scoringStrategy to the nearer of LeastAllocated and MostAllocated, or to Ignored"
-            yield _info(problem, remedy)
 
 
 def _sampling(config: KubeSchedulerConfiguration, settings: Settings, nodes: int) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ _QUEUE_SORT: Final = "PrioritySort"
 _BIND: Final = "DefaultBinder"
 _FIT: Final = "NodeResourcesFit"
 # The plugins of kube-scheduler, and the extension points of each.
-_PLUGINS: Final[Mapping[str, str]] = {
+PLUGINS: Final[Mapping[str, str]] = {
     "DefaultBinder": "bind",
     "DefaultPreemption": "preEnqueue postFilter",
     "DynamicResources": "preEnqueue preFilter filter postFilter score reserve preBind",
@@ -170,7 +170,7 @@ def _plugins(path: str, profile: Profile) -> Iterator[Finding]:
             yield from _plugin(field, point, name)
     if len(plugins.queue_sort.enabled) > 1:
         yield _fault(f"{path}.queueSort.enabled", "has more than one plugin", "enable one")
-    if any(name not in _PLUGINS for _, plugin_set in plugins.sets() for name in plugin_set.enabled_names):
+    if any(name not in PLUGINS for _, plugin_set in plugins.sets() for name in plugin_set.enabled_names):
         return  # a plugin of another build may sort the queue, or bind
     for point, name in (("queueSort", _QUEUE_SORT), ("bind", _BIND)):
         if not plugins.is_active(name, point):
@@ -180,14 +180,14 @@ def _plugins(path: str, profile: Profile) -> Iterator[Finding]:
 def _plugin(field: str, point: str, name: str) -> Iterator[Finding]:
     if name in _REMOVED or not name:
         yield _fault(field, f"{name} was removed from kube-scheduler" if name else "has no name", "remove it")
-    elif name not in _PLUGINS:
+    elif name not in PLUGINS:
         yield _foreign(field, name)
-    elif point not in (points := ("multiPoint", *_PLUGINS[name].split())):
+    elif point not in (points := ("multiPoint", *PLUGINS[name].split())):
         yield _fault(field, f"{name} has no extension point {point}", f"enable it at {' or '.join(points)}")
 
 
 def _foreign(field: str, name: str) -> Finding:
-    near = get_close_matches(name, _PLUGINS, n=1, cutoff=0.8)
+    near = get_close_matches(name, PLUGINS, n=1, cutoff=0.8)
     problem = f"{field} {name} is no plugin of kube-scheduler, which starts with it only where it was built with it"
     return Finding("warning", CHECK, problem, f"write {near[0]}" if near else "remove it, unless yours was")
 

@@ -100,6 +100,15 @@ class ScorePlugins(Section, frozen=True):
     node_resources_balanced_allocation: PluginWeight = 1
     others: tuple[str, ...] = ()
 
+    def by_plugin(self) -> dict[str, int]:
+        """The weights by the names of the plugins."""
+        return {
+            "TaintToleration": self.taint_toleration,
+            "NodeAffinity": self.node_affinity,
+            "NodeResourcesFit": self.node_resources_fit,
+            "NodeResourcesBalancedAllocation": self.node_resources_balanced_allocation,
+        }
+
 
 class Answers(Section, frozen=True):
     """The contents of answers.
@@ -109,7 +118,7 @@ class Answers(Section, frozen=True):
     - ``shortlist``: the most nodes in any other filter answer; 0 for all that pass.
     """
 
-    names: Literal["one", "shortlist"] = "shortlist"
+    names: Literal["one", "shortlist"] = "one"
     scores: ScorePlugins = ScorePlugins()
     score_scale: Literal["extender", "inTree"] = "extender"
     scoring_strategy: ScoringStrategy = "LeastAllocated"

@@ -54,6 +54,13 @@ def strategy(document: Any) -> Any:
     return plugins(document)["NodeResourcesFit"]["scoringStrategy"]["type"], "DefaultPreemption" in plugins(document)
 
 
+def score_plugins(document: Any) -> Any:
+    """The entries that are enabled at multiPoint, and the entries that are disabled at score."""
+    (profile,) = document["profiles"]
+    plugins = profile["plugins"]
+    return plugins["multiPoint"]["enabled"], plugins.get("score", {}).get("disabled", [])
+
+
 def ignorable(document: Any) -> Any:
     return stanza(document)["ignorable"]
 

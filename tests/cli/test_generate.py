@@ -26,6 +26,7 @@ from tests.cli.generated import (
     percentage,
     plugins,
     rejected,
+    score_plugins,
     several,
     stanza,
     strategy,
@@ -79,6 +80,14 @@ GENERATED: dict[str, tuple[Json, str, Callable[[Any], Any], Any]] = {
     "bin packing, and preemption": ({"answers": PACKED}, "", strategy, ("MostAllocated", True)),
     "bin packing alone": ({"answers": PACKED, "preemption": {"mode": "off"}}, "", strategy, ("MostAllocated", False)),
     "weights beside scores in tree scale": ({"answers": {"scoreScale": "inTree"}}, "", weights, (FEWER, 30, 20, 10)),
+    "weights of score plugins": (
+        {"answers": {"scores": {"nodeAffinity": 5, "taintToleration": 0}}}, "", score_plugins,
+        ([{"name": "NodeAffinity", "weight": 5}], [{"name": "TaintToleration"}]),
+    ),
+    "weights in mode augment": (
+        {"mode": "augment", "answers": {"scores": {"nodeAffinity": 5}}}, "", score_plugins,
+        ([{"name": "NodeAffinity", "weight": 5}], []),
+    ),
     "a sample of nodes": ({}, "", percentage, SAMPLED_PERCENTAGE),
     "a sample in mode augment": ({"mode": "augment"}, "", percentage, None),
     "no sample without nominations": ({"rejectedPods": {"nominateElsewhere": False}}, "", percentage, 100),

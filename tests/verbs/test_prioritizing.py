@@ -219,11 +219,10 @@ def test_a_small_pod_goes_to_a_node_that_stays_emptier() -> None:
 @pytest.mark.parametrize(("app", "count"), [(LONELY, 1), ({"app": "web"}, 1), ({"app": "db"}, 2)])
 def test_a_pod_that_others_may_count_gets_one_node(app: Json, count: int) -> None:
     """Once the constraints of the first pod are compiled, web pods are counted."""
-    view = cluster(*staged("n1 n2")).view
-    filter_nodes(extender_args(contender_json("first", **LONELY), "n1", "n2"), view, DECISIVE, 0)
-    assert (
-        len(filter_nodes(extender_args(contender_json("asking", **app), "n1", "n2"), view, DECISIVE, 0).passed) == count
-    )
+    view, lists = cluster(*staged("n1 n2")).view, settings(placement="decisive", answers={"names": "shortlist"})
+    filter_nodes(extender_args(contender_json("first", **LONELY), "n1", "n2"), view, lists, 0)
+    request = extender_args(contender_json("asking", **app), "n1", "n2")
+    assert len(filter_nodes(request, view, lists, 0).passed) == count
 
 
 def test_nodes_that_a_request_brings_along_are_compared_by_what_they_offer_themselves() -> None:
