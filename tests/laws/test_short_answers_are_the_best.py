@@ -22,7 +22,7 @@ from tests.laws.short_answers import (
 from tests.strategies import Step, histories, pods
 
 DECISIVE = settings(rules=NO_DEFAULTS, placement="decisive")
-EVERY_POD = settings(rules=NO_DEFAULTS, placement="decisive", schedulers="many")  # is answered one node
+EVERY_POD = settings(rules=NO_DEFAULTS, placement="decisive", schedulers="many", answers={"names": "shortlist"})
 
 
 @meets_its_case
