@@ -73,16 +73,17 @@ async def _serve_snapshot(settings: Settings, path: str) -> None:
     _LOG.info("snapshot read", extra={"objects": len(snapshot.objects), "skipped": snapshot.skipped})
     warn_of_unreadable(path, snapshot.unreadable)
     for note in snapshot.notes:
-        _LOG.warning("%s: %s", path, note)
+        _LOG.warning("snapshot is incomplete", extra={"file": path, "problem": note})
     await _run(service_of_objects(settings, snapshot.objects, rng), Supervisor(SystemClock(), rng))
 
 
 def warn_of_unreadable(path: str, problems: Sequence[str]) -> None:
     """Logs the first objects of a snapshot that were skipped because they cannot be decoded."""
     for problem in problems[:_MOST_PROBLEMS]:
-        _LOG.warning("%s: skipped: %s", path, problem)
+        _LOG.warning("object skipped", extra={"file": path, "problem": problem})
     if len(problems) > _MOST_PROBLEMS:
-        _LOG.warning("%s: %d objects skipped; the first %d are logged", path, len(problems), _MOST_PROBLEMS)
+        fields = {"file": path, "objects": len(problems), "logged": _MOST_PROBLEMS}
+        _LOG.warning("objects skipped", extra=fields)
 
 
 async def _serve_cluster(settings: Settings, access: Access) -> None:

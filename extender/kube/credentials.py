@@ -91,7 +91,9 @@ class Credentials:
                     try:
                         self._authorization = _checked(await self._read()) or self._authorization
                     except Exception as error:  # noqa: BLE001 - plugins and files fail in any way; the old token may still work
-                        _LOG.warning("credentials not refreshed, the old ones stay in use: %s", error)
+                        _LOG.warning(
+                            "credentials not refreshed, the old ones stay in use", extra={"problem": str(error)}
+                        )
         return self._authorization
 
 

@@ -269,9 +269,8 @@ class SliceDecoder(Generic[T]):
         name = f"{identity.namespace}/{identity.name}".strip("/") or "(no name)"
         if name not in self._named and len(self._named) < _MOST_NAMES_REMEMBERED:
             self._named.add(name)
-            _LOG.warning(
-                "%s %s cannot be read and counts as it was last read, if ever: %s", self._kind.name, name, error
-            )
+            fields = {"kind": self._kind.name, "object": name, "problem": str(error)}
+            _LOG.warning("object cannot be read and counts as it was last read, if ever", extra=fields)
 
 
 async def decode_page_leniently(body: bytes, *, is_single: bool = False) -> Page:

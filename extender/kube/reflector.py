@@ -141,8 +141,8 @@ class Reflector(Generic[T]):
         """The resource is not served, so there are no objects. The list is tried again, as after any rejection."""
         status = self.status
         if not status.not_served:
-            text = "%s: the API server does not serve this kind, so none of it is in effect; is its CRD installed?"
-            _LOG.error(text, self.name)
+            text = "the API server does not serve this kind, so none of it is in effect; is its CRD installed?"
+            _LOG.error(text, extra={"kind": self.name})
             self._unreadable, status.unreadable, status.resource_version = set(), 0, ""
             await handler.replace({}, frozenset())
             status.not_served = status.synced = True
@@ -186,7 +186,8 @@ class Reflector(Generic[T]):
             self._backoff.reset()
         self._was_away = is_away
         wait = max(self._backoff.next(), end.retry_after)
-        _LOG.warning("%s: %s (%s), again in %.1f s", self.name, end.why, text, wait)
+        fields = {"kind": self.name, "reason": str(end.why), "problem": text, "wait_seconds": round(wait, 1)}
+        _LOG.warning("watch interrupted", extra=fields)
         await self._clock.sleep(wait)
 
     # -- lists --------------------------------------------------------------------------------------------------
@@ -216,7 +217,8 @@ class Reflector(Generic[T]):
         status.synced, status.error, status.last_heard, status.not_served = True, "", as_of, False
         status.resource_version = version
         self._initial_failures = 0
-        _LOG.info("%s: %d listed, resourceVersion %s", self.name, count, version[:_LONGEST_VERSION])
+        fields = {"kind": self.name, "objects": count, "resource_version": version[:_LONGEST_VERSION]}
+        _LOG.info("listed", extra=fields)
 
     # -- watches ------------------------------------------------------------------------------------------------
 
@@ -232,7 +234,7 @@ class Reflector(Generic[T]):
             return end_of_error(error)
 
     def _without_watch_list(self, text: str) -> WatchEnd:
-        _LOG.info("%s: no streaming lists here, reading pages: %s", self.name, text)
+        _LOG.info("no streaming lists here, reading pages", extra={"kind": self.name, "problem": text})
         self._streams_lists = False
         return WatchEnd(RestartReason.NO_WATCH_LIST, text, relist=True, at_once=True)
 
@@ -251,7 +253,7 @@ class Reflector(Generic[T]):
             await self._connection.call("GET", self._kind.path, query=query, limit=self._options.confirm_timeout)
         except Rejected as error:
             # The watch itself may still work.
-            _LOG.debug("%s: cannot confirm the resourceVersion: %s", self.name, error)
+            _LOG.debug("cannot confirm the resourceVersion", extra={"kind": self.name, "problem": str(error)})
 
     async def _follow(self, handler: EventHandler[T], query: dict[str, str], initial: Listed[T] | None) -> WatchEnd:
         """Reads one watch to its end. ``initial`` collects the objects of a streaming list until they are complete."""

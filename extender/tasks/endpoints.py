@@ -164,7 +164,7 @@ class WebhookEndpoint:
         else:
             self._problem = ""
             if self.is_published != is_wanted:
-                _LOG.info("webhook endpoint %s", "published" if is_wanted else "withdrawn")
+                _LOG.info("webhook endpoint written", extra={"published": is_wanted})
             self.is_published = is_wanted
 
     async def _delete(self) -> None:

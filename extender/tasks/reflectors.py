@@ -187,7 +187,7 @@ class KindHandler:
             changed += sum(self._known.put(obj, is_deleted=is_deleted) for obj, is_deleted in step)
         self._kinds.note_relisted(self.name, self.status.list_begun)
         self.relist_changes += changed
-        _LOG.info("%s: listed again, %d objects, %d changes", self.name, len(objects), changed)
+        _LOG.info("listed again", extra={"kind": self.name, "objects": len(objects), "changes": changed})
 
     def missing(self, now: float, stale_after: float) -> str:
         """Why this kind is not ready; empty if it is."""
@@ -354,7 +354,7 @@ class Reflectors:
             if self._on_synced:
                 self._on_synced()
             self._all.set()
-            _LOG.info("all %d kinds are synced", len(self._handlers))
+            _LOG.info("all kinds are synced", extra={"kinds": len(self._handlers)})
 
 
 OnInjected = Callable[[PodSignature, Collection[PolicyKey]], None]

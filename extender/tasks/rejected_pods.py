@@ -86,7 +86,8 @@ class RejectedPodWriter:
             self.results[action, "failed"] += 1
             # A pod that was deleted meanwhile needs no write.
             level = logging.DEBUG if isinstance(error, NotFound) else logging.WARNING
-            _LOG.log(level, "%s failed", action, extra={"pod": pod.full_name, "error": str(error)})
+            fields = {"action": action, "pod": pod.full_name, "error": str(error)}
+            _LOG.log(level, "write to a rejected pod failed", extra=fields)
             return False
         self.results[action, "done"] += 1
         return True

@@ -77,10 +77,10 @@ class Supervisor:
     def stop(self, why: str) -> None:
         """Begins the shutdown. A second call ends the wait for what is still in flight."""
         if self._stopping.is_set():
-            _LOG.warning("stopping at once: %s", why)
+            _LOG.warning("stopping at once", extra={"reason": why})
             self._hurrying.set()
             return
-        _LOG.info("stopping: %s", why)
+        _LOG.info("stopping", extra={"reason": why})
         self._stopping.set()
 
     def stop_on_signals(self) -> None:
@@ -95,14 +95,14 @@ class Supervisor:
         while True:
             begun, cause = self._clock.now(), await self._attempt(job)
             if cause or not self._stopping.is_set():
-                _LOG.error("%s %s", job.name, "failed" if cause else "ended", exc_info=cause)
+                _LOG.error("task failed" if cause else "task ended", extra={"task": job.name}, exc_info=cause)
             if self._stopping.is_set():
                 return
             self.restarts[job.name] += 1
             if self._clock.now() - begun >= _STEADY_SECONDS:
                 backoff.reset()
             wait = backoff.next()
-            _LOG.warning("%s starts again in %.1f s", job.name, wait)
+            _LOG.warning("task starts again", extra={"task": job.name, "wait_seconds": round(wait, 1)})
             await self._clock.sleep(wait)
 
     @staticmethod
@@ -119,9 +119,9 @@ class Supervisor:
         try:
             await self._bounded(step)
         except TimeoutError:
-            _LOG.warning("%s not finished after %.1f s", step.name, step.limit)
+            _LOG.warning("shutdown step not finished", extra={"step": step.name, "limit_seconds": step.limit})
         except Exception:  # noqa: BLE001 - logged, and the next step runs
-            _LOG.exception("%s failed", step.name)
+            _LOG.exception("shutdown step failed", extra={"step": step.name})
 
     async def _bounded(self, step: _Step) -> None:
         """One step, ended by its limit and by a second ``stop``."""

@@ -20,6 +20,7 @@ import pytest
 from extender.certificates.authority import SERVER
 from extender.cli.serve import warn_of_unreadable
 from extender.simulator.apiserver.server import ApiServer
+from extender.telemetry.logs import fields_of
 from tests.cli.serving import (
     PENDING,
     PLAIN_SERVICE,
@@ -55,9 +56,9 @@ def test_objects_of_a_snapshot_that_do_not_count_are_named_but_not_without_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     warn_of_unreadable("all.json", [f"items[{number}]: is odd" for number in range(1_000)])
-    logged = [record.getMessage() for record in caplog.records]
-    assert logged[0] == "all.json: skipped: items[0]: is odd"
-    assert logged[20:] == ["all.json: 1000 objects skipped; the first 20 are logged"]
+    logged = [(record.getMessage(), fields_of(record)) for record in caplog.records]
+    assert logged[0] == ("object skipped", {"file": "all.json", "problem": "items[0]: is odd"})
+    assert logged[20:] == [("objects skipped", {"file": "all.json", "objects": 1000, "logged": 20})]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -83,7 +84,7 @@ async def test_a_request_in_flight_is_finished_before_it_ends(tmp_path: Path) ->
         )
         await in_flight(session, url)
         process.send_signal(signal.SIGTERM)
-        await line_of(process, re.compile("(stopping: SIGTERM)"))
+        await line_of(process, re.compile('(stopping reason="SIGTERM")'))
         stopping.set()
         async with asyncio.timeout(PATIENCE):
             assert (await (await waiting).json())["NodeNames"] == ["node-b"]

@@ -240,7 +240,7 @@ async def test_a_kind_that_is_not_served_is_listed_as_empty_and_said_loudly_once
     assert following.handler.lists == [[]]
     assert (reflector.status.not_served, reflector.status.synced, reflector.status.outage) == (True, True, "")
     loud = [record.message for record in caplog.records if record.levelno >= logging.ERROR]
-    text = "things: the API server does not serve this kind, so none of it is in effect; is its CRD installed?"
+    text = "the API server does not serve this kind, so none of it is in effect; is its CRD installed?"
     assert loud == [text]
 
 

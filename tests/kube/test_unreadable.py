@@ -13,6 +13,7 @@ from extender.kube.effects import decode_lease
 from extender.kube.listing import WatchFreshness
 from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Session
+from extender.telemetry.logs import fields_of
 from extender.wire.objects.kinds import NAMESPACES
 from tests.fakes import FakeClock, until
 from tests.kube.conftest import PLAIN, Following
@@ -145,8 +146,11 @@ async def test_it_is_said_once_what_becomes_of_it(
     with caplog.at_level(logging.WARNING):
         following.start()
         await following.names("b")
-    begin = "namespaces a cannot be read and counts as it was last read, if ever: metadata.labels"
-    assert [record.getMessage().startswith(begin) for record in caplog.records] == [True]
+    (record,) = caplog.records
+    assert record.getMessage() == "object cannot be read and counts as it was last read, if ever"
+    fields = fields_of(record)
+    assert (fields["kind"], fields["object"]) == ("namespaces", "a")
+    assert str(fields["problem"]).startswith("metadata.labels")
 
 
 async def test_others_have_their_turn_while_a_large_object_is_simplified(

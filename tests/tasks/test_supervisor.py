@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from extender.tasks.supervisor import Supervisor
+from extender.telemetry.logs import fields_of
 from tests.fakes import PATIENCE, FakeClock, until
 
 
@@ -164,7 +165,9 @@ async def test_a_step_that_fails_or_hangs_does_not_keep_the_others_from_their_tu
     with caplog.at_level(logging.WARNING):
         await supervisor.run()
     assert log.lines == ["last"]
-    assert "hangs not finished after" in caplog.text
+    fields = {record.getMessage(): fields_of(record) for record in caplog.records}
+    assert fields["shutdown step not finished"] == {"step": "hangs", "limit_seconds": 0.02}
+    assert fields["shutdown step failed"] == {"step": "fails"}
     assert "step is upset" in caplog.text
 
 

@@ -1,10 +1,12 @@
 """The form of log lines."""
 
+import ast
 import io
 import json
 import logging
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import orjson
@@ -13,6 +15,7 @@ import pytest
 from extender.telemetry.logs import Level, RepeatedWarnings, configure, request_id, set_level
 
 LOG = logging.getLogger("extender.server.app")
+LEVELS = {"debug", "info", "warning", "error", "exception", "log"}
 
 
 @pytest.fixture
@@ -143,3 +146,18 @@ def test_kinds_beyond_the_most_share_one(caplog: pytest.LogCaptureFixture) -> No
     for number in range(100):
         warnings.warn(number, reason=str(number))
     assert reported(caplog) == [("0", 1), ("1", 1), ("2", 1)]
+
+
+def test_figures_and_names_are_fields_of_a_line_and_not_parts_of_its_message() -> None:
+    """So one message can be searched and counted, and a figure be read by a program."""
+    found = []
+    for path in sorted((Path(__file__).resolve().parents[2] / "extender").rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)):
+                continue
+            owner = call.func.value
+            if isinstance(owner, ast.Name) and owner.id == "_LOG" and call.func.attr in LEVELS:
+                message, *more = call.args[1:] if call.func.attr == "log" else call.args
+                if more or isinstance(message, ast.JoinedStr):
+                    found.append(f"{path.name}:{call.lineno}")
+    assert found == []
