@@ -18,6 +18,7 @@ from extender.tasks.sliced_work import SlicedWork
 from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import catalogue
 from extender.telemetry.metrics import Metrics
+from extender.verbs.browse.pending import PendingPods
 from extender.verbs.filter import FilterVerb
 
 
@@ -40,6 +41,12 @@ def metrics_of(index: ClusterIndex, filter_verb: FilterVerb) -> Metrics:
     # Processor time: a rule is not charged for the time in which this thread did not run.
     filter_verb.meter.start(time.thread_time, metrics.record_rule)
     return metrics
+
+
+def report_pending(metrics: Metrics, read: Callable[[], PendingPods], now: Callable[[], float]) -> None:
+    """The metrics of pods without a node. ``now``: Unix seconds."""
+    metrics.report(catalogue.PENDING_PODS, lambda: read().counts)
+    metrics.report(catalogue.PENDING_POD_AGE, lambda: read().ages(now()))
 
 
 def report_crossing(metrics: Metrics, read: Callable[[], Crossing]) -> None:

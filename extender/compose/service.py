@@ -31,6 +31,7 @@ from extender.compose.reporting import (
     metrics_of,
     report_assumed_pods,
     report_crossing,
+    report_pending,
     report_reflectors,
     report_shadow,
     report_sliced_work,
@@ -41,6 +42,7 @@ from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
 from extender.kube.session import Session
 from extender.kube.timing import Clock, SystemClock, WallClock
+from extender.model.bounded import at_once
 from extender.model.objects import Object, Pod
 from extender.model.policies import PolicyKey
 from extender.server.app import listening, make_app
@@ -69,6 +71,7 @@ from extender.tasks.what_if.service import WhatIfService
 from extender.telemetry import catalogue
 from extender.telemetry.decision_log import DecisionLog
 from extender.telemetry.metrics import Metrics
+from extender.verbs.browse.pending import PendingPods, measure_pending
 from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_nodes
 from extender.verbs.release.progress import GroupOverview
@@ -163,6 +166,8 @@ def service_of_cluster(
     metrics.report(catalogue.PODS_OVER_LIMIT, over_limits.counts)
     crossing = SlicedFigure(partial(measure_crossing, index), clock, Crossing())
     report_crossing(metrics, lambda: crossing.value)
+    pending = SlicedFigure(partial(measure_pending, index.view, index.assumed.held), clock, PendingPods())
+    report_pending(metrics, lambda: pending.value, base.wall.seconds)
 
     # 3. What decisions are handed to: preemption plans, rejections, events. Before the verbs, which get them as arguments.
     preemption = make_preemption(base, traffic) if settings.preemption.mode == "execute" else None
@@ -243,6 +248,7 @@ def service_of_cluster(
         *([base.while_leading("shadow decisions", shadow.run)] if shadow is not None else []),
         *_audit(base),
         ("figures of affinity across namespaces", crossing.run),
+        ("figures of pending pods", pending.run),
         *parts.jobs(metrics),
         *(admission.jobs if admission is not None else ()),
     ]
@@ -297,6 +303,8 @@ def service_of_objects(settings: Settings, objects: Iterable[Object], rng: Rando
         what_ifs=(what_ifs := _what_ifs(index, settings, clock, metrics)),
     )
     report_crossing(metrics, lambda: crossing)
+    pending = at_once(measure_pending(index.view, ()))
+    report_pending(metrics, lambda: pending, time.time)
     report_sliced_work(metrics, work)
     return Service(settings, index, Readiness(), metrics, verbs, what_ifs=what_ifs)
 

@@ -226,6 +226,16 @@ SCHEDULER_DECISIONS: Final = counter(
     "extender_scheduler_decisions_total{scheduler, result}",
     "Filter decisions by the scheduler of the pod (schedulerName) and result: passed, rejected or error; 32 schedulers, and (others).",
 )
+PENDING_PODS: Final = gauge(
+    "extender_pending_pods{reason, scheduler}",
+    "Pods without a node, by what keeps them from most nodes and by scheduler (schedulerName): reasons of filter, "
+    "volumes, not_tried, scheduler_error, other, and the states gated, assumed, preempting, terminating; the 32 "
+    "schedulers with most, and (others). Counted every 10 s.",
+)
+PENDING_POD_AGE: Final = gauge(
+    "extender_pending_pod_oldest_age_seconds{reason, scheduler}",
+    "Age of the oldest pod of extender_pending_pods.",
+)
 ASSUMED_POD_WAITS: Final = counter(
     "extender_assumed_pod_waits_total",
     "Requests that waited for the node of an assumed pod.",

@@ -45,6 +45,7 @@ class Box:
 
 
 _NARROWEST = 90.0
+_LOWEST = 52.0  # a name and a figure below it
 
 
 def text(at: Point, content: str, kind: str, color: str = "") -> str:
@@ -168,6 +169,7 @@ _MOST_LINES = 6
 _COLUMN = 360.0  # a wider panel has a table of several columns
 _FIGURE = 73.0
 _TICKS = (10, 30, 60, 120, 300, 600)
+_TICK = 36.0  # the room of a time below the curves
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +236,8 @@ class _Chart:
             _, y = self.at(0, value)
             yield line([(self.plot.x, y), (self.plot.right, y)], "grid")
             yield text((self.plot.x - 6, y + 4), scale.write(value), "axis end")
-        every = next((tick for tick in _TICKS if self.span.length / tick <= 6), _TICKS[-1])
+        most = min(6.0, self.plot.width / _TICK)
+        every = next((tick for tick in _TICKS if self.span.length / tick <= most), _TICKS[-1])
         for second in range(0, int(self.span.length) + 1, every):
             x, _ = self.at(second, 0)
             yield text((x, self.plot.bottom + 15), f"{second // 60}:{second % 60:02}", "axis middle")
@@ -358,7 +361,7 @@ def _panel(panel: Json, found: Sequence[Series], span: Span) -> Iterator[str]:
     box, defaults = _place(panel), panel["fieldConfig"]["defaults"]
     inner = Box(box.x, box.y + 26, box.width, box.height - 32)
     yield rectangle(box, "panel")
-    yield text((box.x + 10, box.y + 19), panel["title"], "title")
+    yield text((box.x + 10, box.y + 19), shortened(panel["title"], box.width - 14, 12.5), "title")
     with_values = [series for series in found if series.points]
     if not with_values:
         yield text((box.x + box.width / 2, box.y + box.height / 2), NO_DATA, "label")
@@ -377,10 +380,15 @@ def _figures(box: Box, found: Sequence[Series], panel: Json) -> Iterator[str]:
     for series, part in zip(found, box.parts(len(found)), strict=True):
         _, value = series.points[-1]
         x, y = part.x + part.width / 2, part.y + part.height / 2
+        color, figure = _color(value, defaults["thresholds"]["steps"]), shown(value, defaults["unit"])
+        if named and part.height < _LOWEST:
+            # Too low for a name above its figure: both in one line.
+            yield text((part.x + 10, y + 4), shortened(series.name, part.width - _FIGURE - 14, 11), "name")
+            yield text((part.right - 10, y + 4), figure, "figure end", color)
+            continue
         if named:
-            yield text((x, y - 12), series.name, "label")
-        color = _color(value, defaults["thresholds"]["steps"])
-        yield text((x, y + (18 if named else 8)), shown(value, defaults["unit"]), f"value {size}", color)
+            yield text((x, y - 12), shortened(series.name, part.width - 8, 12), "label")
+        yield text((x, y + (18 if named else 8)), figure, f"value {size}", color)
 
 
 def _color(value: float, steps: Sequence[Json]) -> str:

@@ -245,8 +245,12 @@ class Provoked:
             self._simulated.api.operations.delete(Target(PODS, namespace, name), {})
 
     async def _ask(self, verb: str, question: dict[str, Any], url: str = "") -> None:
-        async with self._session.post(f"{url or self._url}/{verb}", json=question) as answer:
-            await answer.read()
+        try:
+            async with self._session.post(f"{url or self._url}/{verb}", json=question) as answer:
+                await answer.read()
+        except aiohttp.ServerDisconnectedError:
+            # A connection that a service has just closed was used again. The next round comes soon.
+            return
 
 
 @dataclass(frozen=True, slots=True)

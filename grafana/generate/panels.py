@@ -1,7 +1,7 @@
 """The dashboards of `dashboards.yaml`, and their JSON form for Grafana 10 or later.
 
 Panels flow from left to right in rows of 24 columns. Every dashboard has a variable for the data source and one each
-for the Prometheus labels `job` and `instance`; its uid is the MD5 of its file name, as in kubernetes-mixin.
+for the Prometheus labels `cluster`, `namespace`, `job` and `instance`; its uid is the MD5 of its file name, as in kubernetes-mixin.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ Json: TypeAlias = dict[str, Any]
 
 _DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 _COLUMNS = 24
-_CHOSEN = 'job=~"$job", instance=~"$instance"'
+_CHOSEN = 'cluster=~"$cluster", namespace=~"$namespace", job=~"$job", instance=~"$instance"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class Dashboard:
         """The panels of all rows."""
         return [panel for row in self.rows.values() for panel in row]
 
-    def render(self) -> Json:
-        """The document that Grafana imports."""
+    def render(self, runbook: str = "") -> Json:
+        """The document that Grafana imports. ``runbook``: an address for a link; empty for none."""
         return {
             "uid": hashlib.md5(self.file.encode(), usedforsecurity=False).hexdigest(),
             "title": f"Placement extender / {self.title}",
@@ -131,7 +131,7 @@ class Dashboard:
             "refresh": "30s",
             "time": {"from": "now-1h", "to": "now"},
             "templating": {"list": _VARIABLES},
-            "annotations": {"list": []},
+            "annotations": {"list": _ANNOTATIONS},
             "links": [
                 {
                     "type": "dashboards",
@@ -140,7 +140,8 @@ class Dashboard:
                     "asDropdown": True,
                     "includeVars": True,
                     "keepTime": True,
-                }
+                },
+                *([{"type": "link", "title": "Runbook", "url": runbook, "targetBlank": True}] if runbook else []),
             ],
             "panels": self._layout(),
         }
@@ -197,6 +198,34 @@ _VARIABLES: list[Json] = [
         "refresh": 1,
         "current": {},
     },
-    _label_values("job", "label_values(extender_build_info, job)"),
-    _label_values("instance", 'label_values(extender_build_info{job=~"$job"}, instance)'),
+    # Without a label of this name in Prometheus, a variable has the value All alone, which matches a missing label.
+    _label_values("cluster", "label_values(extender_build_info, cluster)"),
+    _label_values("namespace", 'label_values(extender_build_info{cluster=~"$cluster"}, namespace)'),
+    _label_values("job", 'label_values(extender_build_info{cluster=~"$cluster", namespace=~"$namespace"}, job)'),
+    _label_values(
+        "instance",
+        'label_values(extender_build_info{cluster=~"$cluster", namespace=~"$namespace", job=~"$job"}, instance)',
+    ),
 ]
+
+
+def _annotation(name: str, color: str, query: str, text: str) -> Json:
+    """Moments that are marked in all panels."""
+    return {
+        "name": name,
+        "datasource": _DATASOURCE,
+        "enable": True,
+        "iconColor": color,
+        "expr": query.replace("$chosen", _CHOSEN),
+        "step": "30s",
+        "titleFormat": name,
+        "textFormat": text,
+    }
+
+
+# Also read by a test, as queries of panels are.
+ANNOTATIONS = {
+    "Restart": ("red", "changes(process_start_time_seconds{$chosen}[1m]) > 0", "{{instance}}"),
+    "Takeover": ("blue", "increase(extender_leader_terms_total{$chosen}[1m]) > 0", "{{instance}} leads"),
+}
+_ANNOTATIONS = [_annotation(name, *each) for name, each in ANNOTATIONS.items()]

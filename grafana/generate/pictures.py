@@ -40,7 +40,7 @@ _DOWN = 2.0
 _PLAYERS = 8
 _ANOTHER_EVERY = 12.0
 _ROUND = 1.5
-_FILLED_IN = {"$__rate_interval": "20s", "$job": ".*", "$instance": ".*"}
+_FILLED_IN = {"$__rate_interval": "20s", "$cluster": ".*", "$namespace": ".*", "$job": ".*", "$instance": ".*"}
 
 
 async def write_pictures() -> None:

@@ -8,8 +8,8 @@ from typing import Final
 from extender.telemetry.catalogue import METRICS
 from extender.telemetry.metric_declaration import MetricKind
 
-OF_THE_SCRAPE: Final = frozenset({"job", "instance"})
-"""Labels that Prometheus adds to each series."""
+OF_THE_SCRAPE: Final = frozenset({"cluster", "namespace", "job", "instance"})
+"""Labels that Prometheus adds to each series: `namespace` with its operator, `cluster` where it is an external label."""
 FOREIGN: Final[Mapping[str, frozenset[str]]] = {
     "up": frozenset(),
     "process_cpu_seconds_total": frozenset(),

@@ -23,7 +23,13 @@ def blocks(title: str) -> list[str]:
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
 
 
-FOREIGN = {"Certificate", "Issuer", "PodMonitor"}  # of operators, whose schemas are theirs
+FOREIGN = {
+    "Certificate",
+    "Issuer",
+    "PodMonitor",
+    "PrometheusRule",
+    "ServiceMonitor",
+}  # of operators, whose schemas are theirs
 POLICY_RESOURCES = (
     *("secrets", "endpointslices", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
     *("podschedulingpolicies", "clusterpodschedulingpolicies", "groupplacements"),

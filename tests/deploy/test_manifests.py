@@ -299,13 +299,26 @@ def test_no_extender_is_needed_to_place_the_extender() -> None:
     assert load(DEPLOY / "overlays/service/kube-scheduler.yaml")["extenders"][0]["ignorable"] is True
 
 
+@pytest.mark.parametrize("form", ["PodMonitor", "ServiceMonitor"])
 @pytest.mark.parametrize("name", ["second-scheduler", "service", "service-cert-manager"])
-def test_prometheus_scrapes_the_port_of_the_pods_as_they_speak(name: str) -> None:
-    documents = kustomized(resources=[f"deploy/overlays/{name}"], components=["deploy/monitoring"])
-    (monitor,) = of_kind(documents, "PodMonitor")
-    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    template = pod_of(overlay(name))
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+def test_prometheus_scrapes_the_port_of_the_pods_as_they_speak(name: str, form: str) -> None:
+    component = "deploy/monitoring" if form == "PodMonitor" else "deploy/monitoring/service-monitor"
+    documents = kustomized(resources=[f"deploy/overlays/{name}"], components=[component])
+    (monitor,) = of_kind(documents, form)
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints" if form == "PodMonitor" else "endpoints"]
+    template, selector = pod_of(overlay(name)), monitor["spec"]["selector"]["matchLabels"]
+    if form == "ServiceMonitor":
+        services = [
+            one
+            for one in of_kind(documents, "Service")
+            if selector.items() <= one["metadata"].get("labels", {}).items()
+        ]
+        (service,) = services
+        (port,) = service["spec"]["ports"]
+        assert (port["name"], port["targetPort"]) == (endpoint["port"], endpoint["port"])
+        selector = service["spec"]["selector"]
+    assert selector.items() <= template["metadata"]["labels"].items()
+    assert len(of_kind(documents, "PrometheusRule")) == 2
     (extender,) = [one for one in template["spec"]["containers"] if one["name"] == "extender"]
     assert endpoint["port"] == extender["ports"][0]["name"]
     assert endpoint["scheme"] == extender["livenessProbe"]["httpGet"].get("scheme", "HTTP").lower()

@@ -94,7 +94,8 @@ def test_a_name_in_a_query_that_does_not_exist_is_found(query: str, legend: str,
 def test_every_query_heeds_the_variables(dashboard: Dashboard) -> None:
     selectors = [found for query in queries(dashboard) for found in re.findall(r"\{([^}]*)\}", query)]
     assert selectors
-    assert [found for found in selectors if not found.startswith('job=~"$job", instance=~"$instance"')] == []
+    chosen = 'cluster=~"$cluster", namespace=~"$namespace", job=~"$job", instance=~"$instance"'
+    assert [found for found in selectors if not found.startswith(chosen)] == []
 
 
 @EACH
@@ -108,6 +109,28 @@ def test_every_panel_has_a_unit_a_description_and_the_chosen_data_source(dashboa
         assert panel["targets"], panel["title"]
         assert [target["datasource"] for target in panel["targets"]] == [chosen] * len(panel["targets"])
         assert panel["datasource"] == chosen
+
+
+@EACH
+def test_restarts_and_takeovers_are_marked(dashboard: Dashboard) -> None:
+    marked = document(dashboard)["annotations"]["list"]
+    assert [each["name"] for each in marked] == ["Restart", "Takeover"]
+    for each in marked:
+        assert Query(each["expr"]).problems(SERIES, each["textFormat"]) == []
+        assert 'instance=~"$instance"' in each["expr"]
+
+
+def test_the_first_row_answers_before_anything_else() -> None:
+    first = DASHBOARDS[0]
+    assert first.file == "overview.json"
+    titles = [panel.title for panel in first.rows["In five seconds"]]
+    assert next(iter(first.rows)) == "In five seconds"
+    assert titles == [
+        *("Pending pods", "Oldest pending pod", "Ready", "Leader"),
+        *("Error budget left", "Alerts firing", "Calls now"),
+    ]
+    assert sum(panel.width for panel in first.rows["In five seconds"]) == 24
+    assert all("topk(8, " in query for panel in first.rows["Pending pods"] for query in panel.queries.values())
 
 
 @EACH

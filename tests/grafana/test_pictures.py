@@ -14,6 +14,7 @@ from grafana.generate.drawing import NO_DATA, Series, Span, draw, shown
 from grafana.generate.files import DASHBOARDS, FOLDER, README
 from grafana.generate.panels import Dashboard, Panel
 from grafana.generate.pictures import DEMO_PICTURE, PICTURES, demo_svg, words
+from tests.grafana.boxes import outside, overlaps
 
 EACH = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.file)
 SPAN = Span(100.0, 10.0, (40.0, 60.0))
@@ -51,8 +52,11 @@ def test_each_dashboard_has_a_picture_of_all_its_panels_with_data(dashboard: Das
     stale = "run `python -m grafana.generate pictures`"
     assert texts(picture, "head") == [document["title"]]
     assert texts(picture, "row") == list(dashboard.rows), stale
-    assert texts(picture, "title") == [panel.title for panel in dashboard.panels], stale
+    titles = zip(texts(picture, "title"), [panel.title for panel in dashboard.panels], strict=True)
+    # A title that is longer than its panel is cut.
+    assert [title for title, whole in titles if not whole.startswith(title.removesuffix("…"))] == [], stale
     assert NO_DATA not in picture
+    assert (overlaps(picture), outside(picture)) == ([], [])
     assert len(picture.encode()) < MOST_BYTES
 
 
@@ -121,3 +125,23 @@ def test_values_are_written_for_people(value: float, unit: str, text: str) -> No
 @EACH
 def test_every_unit_of_a_panel_can_be_written(dashboard: Dashboard) -> None:
     assert all(shown(1.0, panel.unit) for panel in dashboard.panels)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.parametrize("size", [(3, 4), (4, 4), (6, 5), (8, 8)])
+def test_no_text_is_printed_over_another_whatever_a_panel_has_room_for(count: int, size: tuple[int, int]) -> None:
+    wide, high = size
+    found = [flat(f"a series with a long name {number}", 1e-3 * 7**number) for number in range(count)]
+    for kind in ("stat", "timeseries"):
+        look = {"kind": kind, "width": wide, "height": high, "unit": "s"}
+        panel = Panel.of("A title that is longer than the narrowest of the panels", "", {"{{a}}": "a"}, look)
+        if kind == "timeseries" and wide < 6:
+            continue
+        picture = drawn(panel, found)
+        assert (overlaps(picture), outside(picture)) == ([], [])
+
+
+def test_texts_over_each_other_are_found() -> None:
+    picture = drawn(Panel.of("Title", "", {"{{a}}": "a"}, {"kind": "stat", "width": 4, "height": 4}), [flat("one", 1)])
+    assert overlaps(picture) == []
+    assert overlaps(picture.replace("</svg>", '<text class="title" x="20" y="115">over</text></svg>')) != []

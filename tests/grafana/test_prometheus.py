@@ -20,7 +20,9 @@ def panel_queries() -> dict[str, str]:
         for panel in dashboard.panels:
             for legend, query in panel.queries.items():
                 place = f"{dashboard.file} / {panel.title} / {legend}"
-                found[place] = query.replace("$__rate_interval", "10s").replace("$job", ".*").replace("$instance", ".*")
+                found[place] = re.sub(
+                    r"\$(cluster|namespace|job|instance)", ".*", query.replace("$__rate_interval", "10s")
+                )
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections import Counter
@@ -9,7 +10,7 @@ from collections import Counter
 import pytest
 import yaml
 
-from grafana.generate.files import FOLDER, README, load, rules
+from grafana.generate.files import DASHBOARDS, FOLDER, RULE_OBJECTS, load, rule_objects, rules, text_of
 from grafana.generate.queries import Query, declared_series, recorded_series
 from tests.fakes import PATIENCE
 from tests.programs import tool
@@ -73,10 +74,19 @@ def test_promtool_passes_them(command: str) -> None:
     assert "SUCCESS" in done.stdout + done.stderr
 
 
-def test_the_commands_of_the_readme_make_a_prometheus_rule_of_each_file() -> None:
-    readme = README.read_text("utf-8")
-    (command,) = re.findall(r"^    for name in .*?^    done", readme, re.MULTILINE | re.DOTALL)
-    done = subprocess.run(["sh", "-c", command], cwd=FOLDER.parent, capture_output=True, check=True, timeout=PATIENCE)  # noqa: S607 (the machine's own)
-    made = [document for document in yaml.safe_load_all(done.stdout) if document]
+def test_the_prometheus_rules_have_the_rules_and_the_alerts() -> None:
+    written = RULE_OBJECTS.read_text("utf-8")
+    assert written == rule_objects(), "run `python -m grafana.generate`"
+    made = list(yaml.safe_load_all(written))
     assert {document["kind"] for document in made} == {"PrometheusRule"}
     assert [document["spec"] for document in made] == [load("rules.yaml"), load("alerts.yaml")]
+
+
+def test_the_address_of_the_runbook_is_a_setting() -> None:
+    address = "https://example.com/runbook.md"
+    _, alerts = yaml.safe_load_all(rule_objects(address))
+    rules = [rule for group in alerts["spec"]["groups"] for rule in group["rules"]]
+    assert {rule["annotations"]["runbook_url"] for rule in rules} == {f"{address}#{alert.lower()}" for alert in ALERTS}
+    links = json.loads(text_of(DASHBOARDS[0], address))["links"]
+    assert [link["url"] for link in links if link["title"] == "Runbook"] == [address]
+    assert "Runbook" not in text_of(DASHBOARDS[0])
