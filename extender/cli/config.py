@@ -15,9 +15,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, get_args
 
+from extender.cli.all_nodes_policy import all_nodes_policy
 from extender.cli.files import read_bytes, read_settings
 from extender.cli.main import CommandError, Commands, say
 from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
+from extender.model.objects import DEFAULT_SCHEDULER
 from extender.rules import catalog
 from extender.settings.configuration import Mode, Settings, default_settings
 from extender.settings.rules import ScorePlugins
@@ -26,6 +28,8 @@ from extender.verbs.prioritize import has_scores
 LAYOUTS: Final = ("sidecar", "second-scheduler", "service")
 SECOND_SCHEDULER: Final = "placement-scheduler"
 MOST_SCHEDULERS: Final = 32
+ALL_NODES: Final = "-all-nodes"
+"""What the name of the profile that filters all nodes has after the name of the other profile."""
 SERVICE_HOST: Final = "placement-extender.placement-extender.svc"
 # kube-scheduler ignores --kubeconfig if --config is set, so the document names the file. In a pod it needs none.
 _KUBEADM: Final = "/etc/kubernetes/scheduler.conf"
@@ -82,6 +86,11 @@ def _add_generate(actions: Commands) -> None:
     parser.add_argument(
         "--out", metavar="FOLDER", help="with --schedulers: write a file for each document instead of printing them"
     )
+    parser.add_argument(
+        "--all-nodes-policy",
+        action="store_true",
+        help="print the admission policy that gives pods which prefer few nodes the profile that filters all nodes, instead",
+    )
     parser.add_argument("--embed", action="store_true", help="put the content of the three files into the output")
     parser.set_defaults(run=generate)
 
@@ -107,6 +116,9 @@ def generate(arguments: argparse.Namespace) -> int:
     if arguments.config and arguments.mode:
         raise CommandError("--config and --mode: the configuration sets the mode")
     settings = read_settings(arguments.config) if arguments.config else default_settings(arguments.mode or "offload")
+    if arguments.all_nodes_policy:
+        say(*_all_nodes_policy(settings, arguments).removesuffix("\n").split("\n"))
+        return 0
     # `--schedulers 0` counts as several too, so that it gets the error about the number.
     is_several = arguments.schedulers != 1 or bool(arguments.out)
     names = [""]
@@ -115,13 +127,28 @@ def generate(arguments: argparse.Namespace) -> int:
         names = [f"{SECOND_SCHEDULER}-{number}" for number in range(arguments.schedulers)]
     documents = {f"{name}.yaml": scheduler_configuration(settings, arguments, name) for name in names}
     if is_several:
-        documents["policy.yaml"] = distributing_policy(names, _namespace_in(arguments.host or SERVICE_HOST))
+        documents["policy.yaml"] = distributing_policy(names, _exempt(arguments))
     if arguments.out:
         _write(Path(arguments.out), documents)
     else:
         # One stream of YAML documents, which `kubectl apply -f -` and a shell can split.
         say(*"---\n".join(documents.values()).removesuffix("\n").split("\n"))
     return 0
+
+
+def _all_nodes_policy(settings: Settings, arguments: argparse.Namespace) -> str:
+    if not _samples(settings) or arguments.schedulers != 1:
+        raise CommandError(
+            "--all-nodes-policy: the generated configuration has no profile for all nodes: it has one in mode offload with "
+            "rejectedPods.nominateElsewhere, for one scheduler"
+        )
+    own = SECOND_SCHEDULER if arguments.layout == "second-scheduler" else DEFAULT_SCHEDULER
+    return all_nodes_policy(own, f"{own}{ALL_NODES}", _exempt(arguments))
+
+
+def _exempt(arguments: argparse.Namespace) -> list[str]:
+    """The namespaces whose pods the schedulers depend on."""
+    return list(filter(None, ("kube-system", _namespace_in(arguments.host or SERVICE_HOST))))
 
 
 def _check_several(settings: Settings, layout: str, count: int) -> None:
@@ -153,9 +180,8 @@ def _namespace_in(host: str) -> str:
     return labels[1] if labels[2:3] == ["svc"] else ""
 
 
-def distributing_policy(names: Sequence[str], namespace: str) -> str:
-    """A policy that gives each pod to one of the schedulers, as text with comments. ``namespace``: the extender's."""
-    exempt = ", ".join(filter(None, ("kube-system", namespace)))
+def distributing_policy(names: Sequence[str], exempt: Sequence[str]) -> str:
+    """A policy that gives each pod to one of the schedulers, as text with comments. ``exempt``: namespaces left out."""
     lines = [
         "# Gives each pod to one of the schedulers when it is created, all pods of an owner to the same one. Workloads need no",
         "# change. The namespaces left out have the pods that the schedulers depend on: the default scheduler places them.",
@@ -167,7 +193,7 @@ def distributing_policy(names: Sequence[str], namespace: str) -> str:
         "  podSelector: {}",
         "  namespaceSelector:",
         "    matchExpressions:",
-        f"      - {{key: kubernetes.io/metadata.name, operator: NotIn, values: [{exempt}]}}",
+        f"      - {{key: kubernetes.io/metadata.name, operator: NotIn, values: [{', '.join(exempt)}]}}",
         "  when: [Admission] # the name of the scheduler cannot change afterwards",
         f"  schedulerNames: [{', '.join(names)}]",
     ]
@@ -183,7 +209,8 @@ def scheduler_configuration(settings: Settings, arguments: argparse.Namespace, n
     layout, kubeconfig = arguments.layout, arguments.scheduler_kubeconfig
     if kubeconfig is None:
         kubeconfig = "" if name else SCHEDULER_KUBECONFIG[layout]
-    name = name or (SECOND_SCHEDULER if layout == "second-scheduler" else "")
+    # Among several schedulers the policy that distributes pods sets schedulerName already.
+    is_of_several, name = bool(name), name or (SECOND_SCHEDULER if layout == "second-scheduler" else "")
     lines = [
         f"# kube-scheduler for placement-extender: mode {settings.mode}, layout {layout}. Start it with --config=FILE.",
         "apiVersion: kubescheduler.config.k8s.io/v1",
@@ -204,7 +231,8 @@ def scheduler_configuration(settings: Settings, arguments: argparse.Namespace, n
         # for each other.
         lines += [f"  resourceName: {name}", "  resourceNamespace: kube-system"]
     # Extenders are no part of a profile: one entry serves every schedulerName of this process.
-    lines += [*_profiles(settings, name), "", "extenders: # they apply to all profiles of this scheduler"]
+    profiles = _profiles(settings, name, has_all_nodes=_samples(settings) and not is_of_several)
+    lines += [*profiles, "", "extenders: # they apply to all profiles of this scheduler"]
     return "\n".join([*lines, *_extender_entry(settings, arguments)]) + "\n"
 
 
@@ -225,23 +253,41 @@ def _check(settings: Settings, arguments: argparse.Namespace) -> None:
 def _sampling(settings: Settings) -> Iterator[str]:
     if not settings.rejected_pods.nominate_elsewhere and settings.mode == "offload":
         yield "percentageOfNodesToScore: 100 # with a sample a pod that fits few nodes waits long: rejectedPods.nominateElsewhere is off"
-    elif settings.mode == "offload":
+    elif _samples(settings):
         yield "# A sample of 2 % of the nodes, at least 100: the scheduler filters them for each pod. If no node of the sample fits,"
-        yield "# rejectedPods.nominateElsewhere nominates the pod to a node outside of it. Pods that prefer few nodes need a larger"
-        yield "# sample, here or in a profile of their own. Measured in config/explanation/placement.md, Sampling."
+        yield "# rejectedPods.nominateElsewhere nominates the pod to a node outside of it. Measured in config/explanation/placement.md,"
+        yield "# Sampling."
         yield f"percentageOfNodesToScore: {SAMPLED_PERCENTAGE}"
     else:
         yield "# percentageOfNodesToScore keeps its default, which samples the nodes and is fast. If no node of the sample fits,"
         yield "# rejectedPods.nominateElsewhere nominates the pod to a node outside of it."
 
 
-def _profiles(settings: Settings, name: str) -> Iterator[str]:
-    disabled, enabled, unscored = _disabled(settings), *_score_weights(settings)
-    if not (name or disabled or enabled or unscored):
+def _profiles(settings: Settings, name: str, *, has_all_nodes: bool) -> Iterator[str]:
+    plugins = [*_plugins(settings), *_plugin_config(settings)]
+    if not (name or plugins or has_all_nodes):
         return
     yield ""
     yield "profiles:"
-    yield f"  - schedulerName: {name or 'default-scheduler'}"
+    own = name or DEFAULT_SCHEDULER
+    yield f"  - schedulerName: {own}"
+    yield from plugins
+    if has_all_nodes:
+        yield "  # For pods that prefer few nodes, as a sample may have none of them: its pods have this schedulerName. `extender config"
+        yield "  # generate --all-nodes-policy` prints an admission policy that gives it to them. See Sampling in config/explanation/placement.md."
+        yield f"  - schedulerName: {own}{ALL_NODES}"
+        yield "    percentageOfNodesToScore: 100"
+        yield from plugins
+
+
+def _samples(settings: Settings) -> bool:
+    """Whether the scheduler samples fewer nodes than by default."""
+    return settings.mode == "offload" and settings.rejected_pods.nominate_elsewhere
+
+
+def _plugins(settings: Settings) -> Iterator[str]:
+    """The plugins of a profile."""
+    disabled, enabled, unscored = _disabled(settings), *_score_weights(settings)
     if disabled or enabled or unscored:
         yield "    plugins:"
     if disabled or enabled:
@@ -259,7 +305,6 @@ def _profiles(settings: Settings, name: str) -> Iterator[str]:
         yield "      score: # weight 0 in answers.scores"
         yield "        disabled:"
         yield from (f"          - name: {plugin}" for plugin in unscored)
-    yield from _plugin_config(settings)
 
 
 def _score_weights(settings: Settings) -> tuple[dict[str, int], list[str]]:

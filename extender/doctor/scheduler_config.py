@@ -364,6 +364,9 @@ def _sampling(config: KubeSchedulerConfiguration, settings: Settings, nodes: int
         yield _warning(problem, "enable rejectedPods.nominateElsewhere, or set percentageOfNodesToScore: 100")
         return
     own = {f"profile {profile.name}: ": profile.percentage_of_nodes_to_score or 0 for profile in config.profiles}
+    # Beside a profile with the recommended sample, a larger one is meant for pods that prefer few nodes.
+    if is_offload and SAMPLED_PERCENTAGE in [value or share for value in own.values()]:
+        own = {}
     for whose, given in {"": share, **own}.items():
         # Both sides are 100 times a number of nodes. A sample is too large above 1,000 nodes, and above the sample that
         # kube-scheduler takes by itself.
@@ -375,7 +378,7 @@ def _sampling(config: KubeSchedulerConfiguration, settings: Settings, nodes: int
         elif not whose and elsewhere and is_offload and given != SAMPLED_PERCENTAGE and nodes > _LEAST_SAMPLED:
             yield _info(
                 f"percentageOfNodesToScore is {given or 'not set'}, {SAMPLED_PERCENTAGE} is recommended in offload mode",
-                f"set it to {SAMPLED_PERCENTAGE}, unless many pods prefer few nodes (config/explanation/placement.md, Sampling)",
+                f"set it to {SAMPLED_PERCENTAGE}, and add the profile of `extender config generate` for pods that prefer few nodes",
             )
 
 

@@ -56,7 +56,8 @@ def strategy(document: Any) -> Any:
 
 def score_plugins(document: Any) -> Any:
     """The entries that are enabled at multiPoint, and the entries that are disabled at score."""
-    (profile,) = document["profiles"]
+    profile, *others = document["profiles"]
+    assert all(other["plugins"] == profile["plugins"] for other in others)
     plugins = profile["plugins"]
     return plugins["multiPoint"]["enabled"], plugins.get("score", {}).get("disabled", [])
 
@@ -73,8 +74,21 @@ def names_of_profile(document: Any) -> Any:
     return document["profiles"], document["leaderElection"]["resourceName"]
 
 
+def profiles(document: Any) -> Any:
+    """The name and the sample of each profile."""
+    return [(each["schedulerName"], each.get("percentageOfNodesToScore")) for each in document.get("profiles", ())]
+
+
+def plugins_of_profiles(document: Any) -> Any:
+    """The disabled plugins of each profile, and whether both profiles have the same arguments of plugins."""
+    first, second = document["profiles"]
+    disabled = [[plugin["name"] for plugin in each["plugins"]["multiPoint"]["disabled"]] for each in (first, second)]
+    return disabled, first.get("pluginConfig") == second.get("pluginConfig")
+
+
 def weights(document: Any) -> Any:
-    (profile,) = document["profiles"]
+    profile, *others = document["profiles"]
+    assert all(other["plugins"] == profile["plugins"] for other in others)
     weight_of = {each["name"]: each["weight"] for each in profile["plugins"]["multiPoint"]["enabled"]}
     return plugins(document), *map(weight_of.get, ("TaintToleration", "NodeAffinity", "ImageLocality"))
 

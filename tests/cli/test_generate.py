@@ -25,6 +25,8 @@ from tests.cli.generated import (
     names_of_profile,
     percentage,
     plugins,
+    plugins_of_profiles,
+    profiles,
     rejected,
     score_plugins,
     several,
@@ -65,9 +67,19 @@ GENERATED: dict[str, tuple[Json, str, Callable[[Any], Any], Any]] = {
         ["http://127.0.0.1:9000", "v1/filter", "3s"],
     ),
     "only a plugin whose rule we decide is disabled": (
-        {"rules": {"topologySpread": {"enabled": False}}}, "",
-        lambda document: [profile["plugins"]["multiPoint"]["disabled"] for profile in document["profiles"]],
-        [[{"name": "InterPodAffinity"}]],
+        {"rules": {"topologySpread": {"enabled": False}}}, "", plugins_of_profiles, ([["InterPodAffinity"]] * 2, True),
+    ),
+    "a profile for all nodes": (
+        {}, "", profiles, [("default-scheduler", None), ("default-scheduler-all-nodes", 100)],
+    ),
+    "a profile for all nodes of a second scheduler": (
+        {}, "--layout second-scheduler", profiles, [("placement-scheduler", None), ("placement-scheduler-all-nodes", 100)],
+    ),
+    "one profile where all are for all nodes": (
+        {"rejectedPods": {"nominateElsewhere": False}}, "", profiles, [("default-scheduler", None)],
+    ),
+    "no profile for all nodes in mode augment": (
+        {"mode": "augment"}, "--layout second-scheduler", profiles, [("placement-scheduler", None)],
     ),
     "quotas need the extender": ({"mode": "augment", "quota": {"enabled": True}}, "", ignorable, False),
     "a reach needs the extender": ({"mode": "augment", "quota": audited()}, "", ignorable, False),
@@ -111,6 +123,38 @@ def test_the_configuration_of_the_scheduler_follows_from_the_layout_and_from_our
     config = configuration(tmp_path, **sections)
     trust = TRUST if "server" in sections and "tls" in sections["server"] else []
     assert read(generated(capsys, "--config", config, *arguments.split(), *trust)) == expected
+
+
+@pytest.mark.parametrize(
+    ("layout", "name"), [("sidecar", "default-scheduler"), ("second-scheduler", "placement-scheduler")]
+)
+def test_the_policy_for_all_nodes_gives_pods_the_second_profile_of_the_layout(
+    layout: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = generated(capsys, "--layout", layout)["profiles"][1]["schedulerName"]
+    assert main(["config", "generate", "--layout", layout, "--all-nodes-policy"]) == 0
+    policy, binding = yaml.safe_load_all(capsys.readouterr().out)
+    (mutation,), conditions = policy["spec"]["mutations"], policy["spec"]["matchConditions"]
+    assert f"value: '{wanted}'" in mutation["jsonPatch"]["expression"]
+    assert conditions[0]["expression"] == f"object.spec.schedulerName == '{name}'"
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "more"),
+    [
+        ({"mode": "augment"}, []),
+        ({"rejectedPods": {"nominateElsewhere": False}}, []),
+        ({"schedulers": "many", "server": {"tls": TLS}}, ["--layout", "service", "--schedulers", "3", *TRUST]),
+    ],
+    ids=["augment", "no sample", "several schedulers"],
+)
+def test_no_policy_names_a_profile_that_the_configuration_lacks(
+    sections: Json, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configuration(tmp_path, **sections)
+    said = rejected(capsys, "--config", config, *more, "--all-nodes-policy")
+    assert "--all-nodes-policy: the generated configuration has no profile for all nodes" in said
 
 
 def test_files_can_be_put_into_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,8 @@ NEEDED_ALONE = {
 OFF_AT_EACH_POINT = dict.fromkeys(("preFilter", "filter", "preScore", "score"), OFF["multiPoint"])
 ON_AGAIN = {"multiPoint": OFF["multiPoint"] | {"enabled": [{"name": "InterPodAffinity"}]}}
 SLOW = {"schedulerName": "default-scheduler", "plugins": OFF, "percentageOfNodesToScore": 50}
+USUAL = {"schedulerName": "default-scheduler", "plugins": OFF}
+FOR_ALL_NODES = {"schedulerName": "default-scheduler-all-nodes", "plugins": OFF, "percentageOfNodesToScore": 100}
 ALONE = {"nominateElsewhere": False}
 TLS = {"tls": {"certFile": "/tls.crt", "keyFile": "/tls.key", "clientCAFile": "/ca.crt"}}
 SECURE: dict[str, Any] = {
@@ -229,6 +231,8 @@ def test_a_field_that_is_near_to_another_one_is_taken_for_it(field: str, remedy:
         (document(plugins=OFF_AT_EACH_POINT), Settings()),
         (document(bindVerb="bind"), settings(server={"paths": {"bind": "/bind"}})),
         (scoring(plugins={}, ignorable=True, top={"percentageOfNodesToScore": 20}), settings(mode="augment")),
+        (document(top={"profiles": [SLOW | {"percentageOfNodesToScore": 2}, FOR_ALL_NODES]}), Settings()),
+        (document(top={"profiles": [USUAL, FOR_ALL_NODES]}), Settings()),
     ],
     ids=[
         "offload",
@@ -245,6 +249,8 @@ def test_a_field_that_is_near_to_another_one_is_taken_for_it(field: str, remedy:
         "off at each point",
         "bindings",
         "augment with another sample",
+        "a sample, and a profile for all nodes",
+        "a sample for all, and a profile for all nodes",
     ],
 )
 def test_a_good_configuration_of_the_scheduler_gives_no_finding(given: dict[str, Any], ours: Settings) -> None:

@@ -76,7 +76,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- $config := .root.Files.Get (printf "files/overlays/%s" .file) | fromYaml }}
 {{- $_ := set $config "percentageOfNodesToScore" $v.scheduler.percentageOfNodesToScore }}
 {{- $_ := set $config.leaderElection "resourceName" .name }}
-{{- $_ := set (index $config.profiles 0) "schedulerName" .name }}
+{{- $name := .name }}
+{{- range $number, $profile := $config.profiles }}
+{{- $_ := set $profile "schedulerName" (ternary $name (printf "%s-all-nodes" $name) (eq $number 0)) }}
+{{- end }}
 {{- $extender := index $config.extenders 0 }}
 {{- $_ := set $extender "urlPrefix" ($extender.urlPrefix | replace ".placement-shared." (printf ".%s." .root.Release.Namespace)) }}
 {{- if $v.bind.enabled }}{{ $_ := set $extender "bindVerb" "bind" }}{{ end }}

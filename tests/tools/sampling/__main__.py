@@ -21,6 +21,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="workloads whose names begin so")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
+        "--margin",
+        type=float,
+        default=0.0,
+        help="points by which a node outside of the sample has to be better for a nomination",
+    )
+    parser.add_argument(
         "--fill", action="store_true", help="of A1: a pod for each node, and how many no sampled node took"
     )
     parser.add_argument("--plain", action="store_true", help="pods that no rule touches, by who chooses the node")
@@ -38,11 +44,13 @@ def main(arguments: Sequence[str]) -> int:
             rejected = Field(BY_NAME["A1"], chosen.nodes, chosen.seed).fill(percentage)
             print(f"{percentage} %: {rejected} of {chosen.nodes} pods rejected on the whole sample")
         return 0
-    print("| workload | sampling | constraints | node preference | free resources | nominated elsewhere |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| workload | sampling | constraints | node preference | free resources | nominated elsewhere | for a preference |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for workload in WORKLOADS:
         for percentage in chosen.percentages if workload.name.startswith(chosen.only) else ():
-            loss = Field(workload, chosen.nodes, chosen.seed).play(chosen.pods, percentage)
+            loss = Field(workload, chosen.nodes, chosen.seed, chosen.margin).play(chosen.pods, percentage)
             sampling = f"{percentage} %" if percentage else "default"
             print(f"| {workload.name} {workload.title} | {sampling} | {loss.line()} |")
     return 0

@@ -40,18 +40,21 @@ class Loss:
     """What the pods of one run lost against the best node, in points of 100 for one plugin.
 
     ``constraints``: of the rules' own score (inter-pod affinity and spread). ``preference``: of preferred node affinity.
-    ``resources``: of what is free and how evenly (LeastAllocated and balanced allocation, on average).
+    ``resources``: of what is free and how evenly (LeastAllocated and balanced allocation, on average). ``elsewhere``: pods that
+    no node of the sample took. ``preferred_elsewhere``: pods that were nominated to a better node outside of the sample.
     """
 
     constraints: list[float] = field(default_factory=list)
     preference: list[float] = field(default_factory=list)
     resources: list[float] = field(default_factory=list)
     elsewhere: int = 0
+    preferred_elsewhere: int = 0
 
     def line(self) -> str:
-        """Mean and worst of each."""
+        """Mean and worst of each, and how many pods were nominated elsewhere."""
         parts = (self.constraints, self.preference, self.resources)
-        return " | ".join(f"{fmean(each):.1f} / {max(each):.0f}" for each in parts) + f" | {self.elsewhere}"
+        losses = " | ".join(f"{fmean(each):.1f} / {max(each):.0f}" for each in parts)
+        return f"{losses} | {self.elsewhere} | {self.preferred_elsewhere}"
 
 
 _PARALLELISM = 16  # of kube-scheduler by default, which bounds a run; on two cores two threads are at work
@@ -82,7 +85,9 @@ def sampled(start: int, wanted: int, nodes: int, rng: Random) -> list[int]:
 class Field:
     """A cluster of so many nodes on which the pods of one workload are placed."""
 
-    def __init__(self, workload: Workload, nodes: int, seed: int) -> None:
+    def __init__(self, workload: Workload, nodes: int, seed: int, margin: float = 0.0) -> None:
+        """``margin``: the points by which the best node has to be better than the best one of the sample for a nomination; 0 is never."""
+        self._margin = margin
         self._workload = workload
         self._rng = Random(seed)
         self._settings = default_settings("offload")
@@ -144,6 +149,11 @@ class Field:
         resources = {node: self._resources(node, incoming) for node in possible}
         candidates = [view.known[name] for name in passed]
         chosen = max(candidates, key=lambda node: _NODE_AFFINITY_WEIGHT * (preference[node] + resources[node]))
+        best = max(possible, key=lambda node: (constraints[node] + preference[node], resources[node]))
+        gained = constraints[best] + preference[best] - constraints[chosen] - preference[chosen]
+        if self._margin and gained >= self._margin:
+            loss.preferred_elsewhere += 1
+            chosen = best
         for found, kept in (
             (constraints, loss.constraints),
             (preference, loss.preference),

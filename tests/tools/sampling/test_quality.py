@@ -24,6 +24,14 @@ def test_a_preference_for_few_nodes_is_lost_where_the_sample_has_none_of_them(na
     assert 0 < lost.count(100) < 30
 
 
+@pytest.mark.parametrize(("name", "of"), [("S1", "constraints"), ("S2", "preference")])
+def test_a_nomination_for_a_preference_loses_less_than_its_margin(name: str, of: str) -> None:
+    loss = Field(BY_NAME[name], 1000, seed=1, margin=50).play(60, percentage=2)
+    assert max(getattr(loss, of)) < 50
+    assert 0 < loss.preferred_elsewhere < 30
+    assert Field(BY_NAME[name], 1000, seed=1).play(10, percentage=2).preferred_elsewhere == 0
+
+
 def test_few_pods_are_rejected_on_whole_samples_where_each_takes_a_node(capsys: pytest.CaptureFixture[str]) -> None:
     """At random it is 23 of 1,500 pods: the nodes between two samples are offered seldom, and left over."""
     assert main(["--fill", "--nodes", "1500", "--percentages", "2"]) == 0
