@@ -1,6 +1,7 @@
 """`make costs`: measures every dimension up to its limit, prints the table, and fails where a bound is passed.
 
 With ``--write`` the table is put into the documentation; of rows that are not measured the figures stay. Each row is measured in a process of its own, two at a time.
+Then it measures what an event costs by its kind; alone with the argument ``events``.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import multiprocessing
 import sys
 from typing import Final
 
+from tests.costs import events
 from tests.costs.judging import KNOWN, Result, as_text, judged, measured_by_name, table, write
 from tests.costs.rows import ROWS
 
 _PROCESSES: Final = 2
+_EVENTS: Final = "events"
 
 
 def main() -> int:
@@ -33,15 +36,22 @@ def main() -> int:
             _print(
                 f"{found.name}: {last.longest * 1000:.1f} ms ({last.what}), growth {found.growth:.1f} {'; '.join(found.problems)}"
             )
-    _print("\n" + as_text(table(rows, results)))
+        crowds = [crowd.name for crowd in events.CROWDS] if not given.only or _EVENTS in given.only else []
+        costs = pool.map(events.measured_events, crowds, chunksize=1)
+    if rows:
+        _print("\n" + as_text(table(rows, results)))
+    if costs:
+        _print("\n" + as_text(events.table(costs)))
     for name, why in KNOWN.items():
         if name in results:
             _print(f"KNOWN {name}: {why}: {'; '.join(results[name].problems)}")
-    problems = judged(list(results.values()))
+    problems = [*judged(list(results.values())), *(problem for each in costs for problem in each.problems)]
     for problem in problems:
         _print(f"PROBLEM {problem}")
     if given.write:
         write(table(ROWS, results))
+        if costs:
+            events.write(costs)
     return 1 if problems else 0
 
 

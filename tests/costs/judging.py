@@ -126,7 +126,7 @@ def _figures(row: Row, results: Mapping[str, Result], known: Mapping[str, tuple[
 def as_text(lines: Sequence[tuple[str, ...]]) -> str:
     """A table in Markdown."""
     head, *rest = (f"| {' | '.join(cells)} |" for cells in lines)
-    return "\n".join([head, "|---" * len(_HEAD) + "|", *rest]) + "\n"
+    return "\n".join([head, "|---" * len(lines[0]) + "|", *rest]) + "\n"
 
 
 PAGE: Final = Path(__file__).parents[2] / "config" / "reference" / "costs.md"

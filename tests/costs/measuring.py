@@ -12,7 +12,7 @@ import cProfile
 import gc
 import itertools
 import tracemalloc
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +49,7 @@ _SOURCE: Final = str(Path(extender.__file__).parent)
 _SIMULATOR: Final = f"{_SOURCE}/simulator"
 _HISTORY: Final = 10**6  # changes: no watch is too slow
 _BOOKMARK_SECONDS: Final = 60.0
+_SETTLED: Final = 300.0  # seconds
 _AT_ONCE: Final = 500  # objects that come between two turns of the loop
 SECONDS_AN_OPERATION: Final = 2e-7
 REQUEST: Final = "request"  # the name of a task of the driver that does what a handler does
@@ -235,6 +236,40 @@ class World:
         self._loop.run_until_complete(self._remove(play.before))
         return found
 
+    @contextmanager
+    def holding(self, objects: Sequence[JsonObject]) -> Iterator[None]:
+        """These objects exist meanwhile, and what follows from their creation is done."""
+        self._loop.run_until_complete(self._create(objects))
+        self._loop.run_until_complete(asyncio.sleep(_SETTLED))
+        yield
+        self._loop.run_until_complete(self._remove(objects))
+
+    def spent_on(self, happen: Callable[[ApiServer, int], None], times: int) -> float:
+        """Seconds of the service for one of so many changes, until everything that follows from them is done."""
+
+        async def run() -> None:
+            for number in range(times):
+                happen(self.api, number)
+                await asyncio.sleep(0.01)
+
+        return self._spent(run()) / times
+
+    def spent_on_requests(self, pods: Sequence[JsonObject]) -> float:
+        """Seconds of a filter request for one of the pods, which are asked about one after the other."""
+        bodies = [self._request_body(pod) for pod in pods]
+
+        async def run() -> None:
+            for body in bodies:
+                await self._run(self._filter(body), "filter")
+
+        return self._spent(run()) / len(pods)
+
+    def _spent(self, work: Coroutine[Any, Any, None]) -> float:
+        self._loop.reset()
+        with self._meter.running():
+            self._loop.run_until_complete(work)
+        return self._loop.spent
+
     def memory(self, play: Play) -> tuple[int, int]:
         """Bytes that the service holds while the objects are there, and bytes that are left some minutes after they went."""
         held = 0
@@ -291,10 +326,8 @@ class World:
 
     async def _request(self, pod: JsonObject) -> None:
         """One scheduling cycle, and what people ask about a pod."""
-        stored = self.api.store.table(PODS).objects.get(key_of(PODS, pod))
-        shown = {"kind": "Pod", "apiVersion": "v1", **(pod if stored is None else stored.read())}
-        nodes = list(self.service.index.view.known)
-        body = orjson.dumps({"Pod": shown, "Nodes": None, "NodeNames": nodes})
+        shown, nodes = self._shown(pod), list(self.service.index.view.known)
+        body = self._request_body(pod)
         passed = await self._run(self._filter(body), "filter")
         if passed:
             await self._run(self._prioritize(body), "prioritize")
@@ -306,6 +339,14 @@ class World:
         assert explainer is not None
         with suppress(NotExplained):
             await self._run(explainer.explain(namespace_of(pod), name_of(pod)), "explain")
+
+    def _shown(self, pod: JsonObject) -> JsonObject:
+        stored = self.api.store.table(PODS).objects.get(key_of(PODS, pod))
+        return {"kind": "Pod", "apiVersion": "v1", **(pod if stored is None else stored.read())}
+
+    def _request_body(self, pod: JsonObject) -> bytes:
+        nodes = list(self.service.index.view.known)
+        return orjson.dumps({"Pod": self._shown(pod), "Nodes": None, "NodeNames": nodes})
 
     async def _run(self, work: Awaitable[Any], name: str) -> Any:
         """What a handler does, in a task whose steps count; None where it refuses the body."""

@@ -9,6 +9,7 @@ import pytest
 
 from extender.settings.limits import ConstraintLimits
 from extender.wire.policies.policy_validation import validate
+from tests.costs import events
 from tests.costs.building import OF_EVENTS, Row, base
 from tests.costs.fields import inputs, matches, policy_fields
 from tests.costs.judging import KNOWN, MOST_SECONDS, figures_of_page, wanted, written
@@ -67,6 +68,17 @@ def test_objects_of_any_number_make_no_step_longer(row: Row) -> None:
         world.close()
     assert world.errors == []
     assert many <= few + STEP_NOISE
+
+
+@pytest.mark.parametrize("crowd", events.CROWDS, ids=lambda crowd: crowd.name)
+def test_an_event_costs_the_same_beside_many_objects_that_it_does_not_concern(crowd: events.Crowd) -> None:
+    few, many = (events.by_kind(crowd, size, Operations(), nodes=200) for size in (10, 200))
+    grown = {kind: round(many[kind] / few[kind], 2) for kind in events.KINDS}
+    assert {kind: growth for kind, growth in grown.items() if growth > events.MOST_GROWTH} == {}
+
+
+def test_the_documentation_names_each_kind_of_event() -> None:
+    assert events.written() == list(events.KINDS), "write it again: python -m tests.costs --write events"
 
 
 def test_no_dimension_takes_a_long_step_or_grows_like_a_square_at_small_sizes() -> None:
