@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from extender.index.counts.selector_index import SelectorIndex
+from extender.index.objects.selector_index import SelectorIndex
 from extender.model.objects import DisruptionBudget, Pod, PodSignature
 
 MOST_READ: Final = 128

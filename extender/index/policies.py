@@ -15,8 +15,8 @@ from operator import attrgetter
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from extender.index.counts.selector_index import SelectorIndex
 from extender.index.objects.changes import Subscribable, Subscribers
+from extender.index.objects.selector_index import SelectorIndex
 from extender.model.constraints.selectors import Requirement
 from extender.model.objects import Effective, PodSignature
 from extender.model.policies import FailurePolicy, InvalidPolicy, Mode, Moment, Policy, PolicyKey, PolicyScope, Subject
@@ -24,9 +24,7 @@ from extender.settings.policies import Policies
 
 T = TypeVar("T")
 
-_RELEASED: Final = (
-    4  # for each that is kept: so they are gone before as many new ones are there, and no change waits for it
-)
+_LOOKED_AT: Final = 4  # for each that is kept, so those of earlier policies are gone before as many new ones are there
 _NOWHERE: Final = ""  # in place of the namespace, in the index by labels of namespaces
 _LATEST: Final = (
     256  # changes of policies that are compared with a signature; after more, what was made of it is made again
@@ -65,7 +63,6 @@ class PoliciesView:
         self._latest: deque[tuple[Policy | InvalidPolicy, ...]] = deque(maxlen=_LATEST)
         self._by_pod: SelectorIndex[PolicyKey] = SelectorIndex()
         self._by_namespace: SelectorIndex[PolicyKey] = SelectorIndex()
-        self._superseded: deque[PodSignature] = deque()
         self._filed_by_namespace = 0  # most clusters have none; then that index is not read
 
     def __len__(self) -> int:
@@ -182,13 +179,18 @@ class PoliciesView:
     def keep(self, signature: PodSignature, effective: Effective) -> None:
         """Keeps what verbs made of a signature, and releases some results of earlier policies. O(their groups)."""
         old = self._enforced.pop(signature, None)
-        if old is not None:
-            self._superseded.append(old)
+        if old is not None and old != effective.signature:
+            self.release(old)
+        # A change of a policy looks at no result, because there may be thousands. Each new result looks at the oldest.
+        for known in list(islice(self._enforced, _LOOKED_AT)):
+            made = self._enforced.pop(known)
+            if self.made_of(known) is None:
+                self.release(made)
+            else:
+                self._enforced[known] = made
         self._made[signature] = self.version, effective
         if effective.signature is not None:
             self._enforced[signature] = effective.signature
-        for _ in range(min(_RELEASED, len(self._superseded))):
-            self.release(self._superseded.popleft())
 
 
 class PolicyTable(PoliciesView):
@@ -301,13 +303,6 @@ class PolicyTable(PoliciesView):
         self.version += 1
         changed = tuple(policy for policy in (old, new) if policy is not None)
         self._latest.append(changed)
-        # Results for pods that the policy may select are superseded. They are released later, a few with each new
-        # result.
-        for signature, made in list(self._enforced.items()):
-            kept = self._made.get(signature)
-            if kept is None or _may_select_any(changed, signature.subject(kept[1].namespace_labels)):
-                self._superseded.append(made)
-                del self._enforced[signature]
         valid = (policy if isinstance(policy, Policy) else None for policy in (old, new))
         self.changes.notify(*valid)
 

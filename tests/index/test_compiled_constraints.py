@@ -14,7 +14,7 @@ from extender.index.counts import compiled_constraints, selections
 from extender.index.counts.compiled_constraints import ConstraintCompiler
 from extender.index.counts.groups import CountGroup
 from extender.index.counts.selections import PodSelector, Selection, Selections
-from extender.index.counts.selector_index import MOST_PAIRS, SelectorIndex
+from extender.index.objects.selector_index import MOST_PAIRS, SelectorIndex
 from extender.index.objects.workloads import Workloads
 from extender.model.constraints.labels import Operator
 from extender.model.constraints.selectors import Requirement

@@ -10,8 +10,8 @@ import pytest
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.namespace_budgets import LIMIT_NAMES, Amounts, NamespaceUse
-from extender.index.counts.selector_index import CROWDED
 from extender.index.disruption_budgets import MOST_BUDGETS, MOST_READ
+from extender.index.objects.selector_index import CROWDED
 from extender.model.objects import DisruptionBudget, Excess, Pod
 from extender.rules.catalog import counts_of_rules
 from extender.settings.limits import NamespaceLimits

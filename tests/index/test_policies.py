@@ -14,7 +14,7 @@ from extender.model.objects import Effective, PodSignature
 from extender.model.policies import FailurePolicy, InvalidPolicy, Moment, Policy, PolicyKey, PolicyScope, Subject
 from extender.settings.policies import Policies
 from tests.builders import Json, matching, pod
-from tests.index.counting import sizes
+from tests.index.counting import Calls, sizes
 from tests.policies import policy
 
 WEB = Subject("shop", {"app": "web", "tier": "front"}, {"team": "a"})
@@ -112,6 +112,15 @@ def test_what_was_made_of_a_changed_policy_is_released_and_nothing_else() -> Non
     table.keep(pod("other").signature, Effective(None))
     assert released == [made["web"]]
     assert table.made_of(pods["db"]) is not None
+
+
+def test_a_change_of_a_policy_looks_at_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = table_of([policy("a", podSelector=matching(app="web"))])
+    for number in range(50):
+        table.keep(pod(f"p{number}", app=f"a{number}").signature, Effective(None, pod(f"made{number}").signature))
+    calls = Calls(monkeypatch, (PolicyScope, "selects"))
+    table.put(policy("a", podSelector=matching(app="web"), nodeName="n"))
+    assert calls.taken() == 0
 
 
 @given(

@@ -21,11 +21,11 @@ from extender.index.counts.groups import (
     SpreadGroup,
     Where,
 )
-from extender.index.counts.selector_index import SelectorIndex
 from extender.index.nodes.columns import NodeColumn
 from extender.index.nodes.domains import Inclusion
 from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
+from extender.index.objects.selector_index import SelectorIndex
 from extender.model.bounded import Few, shrink, with_item, without_item
 from extender.model.constraints.labels import Labels, contains
 from extender.model.constraints.selectors import LabelSelector, Requirement

@@ -15,11 +15,11 @@ from enum import Enum
 from operator import attrgetter
 
 from extender.index.counts.groups import CountGroup, GroupView, SignatureCounts
-from extender.index.counts.selector_index import SelectorIndex
 from extender.index.nodes.columns import NodeColumn
 from extender.index.nodes.domains import KeyDomains
 from extender.index.nodes.topology import Topology
 from extender.index.objects.namespaces import Namespaces
+from extender.index.objects.selector_index import SelectorIndex
 from extender.model.bounded import shrink
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.selectors import Requirement
