@@ -94,18 +94,18 @@ class BenchApiServer:
 
     def create(self, pod: PodId) -> None:
         """Creates a pending pod, before the request for it."""
-        self._write(ADDED, pod, "", "pending")
+        self.write(ADDED, pod, "", "pending")
 
     def drop(self, pod: PodId) -> None:
         """Deletes a pending pod that was rejected."""
-        self._write(DELETED, pod, "", "pending")
+        self.write(DELETED, pod, "", "pending")
 
     def place(self, pod: PodId, node: str) -> None:
         """Binds a pod after the answer for it, and deletes the oldest pod that was bound so."""
-        self._write(MODIFIED, pod, node, "bound")
+        self.write(MODIFIED, pod, node, "bound")
         self._placed.append((pod, node))
         if len(self._placed) > _ALIVE:
-            self._write(DELETED, *self._placed.popleft(), "terminating")
+            self.write(DELETED, *self._placed.popleft(), "terminating")
 
     def relabel(self, namespace: str, labels: dict[str, str]) -> None:
         line: JsonObject = orjson.loads(namespace_line(namespace, labels))
@@ -116,7 +116,8 @@ class BenchApiServer:
         self.flood(1)
         self.store.compact()
 
-    def _write(self, event: str, pod: PodId, node: str, state: str) -> None:
+    def write(self, event: str, pod: PodId, node: str, state: str) -> None:
+        """Any event of a pod."""
         zone = self._cluster.zone_named(node) if node else ""
         self._record(event, pod, node, self._cluster.writer.write(state, pod, node, zone))
 
