@@ -13,6 +13,7 @@ import msgspec
 
 from extender.cli.files import access_to, own_namespace, own_pod, read_redaction_key, read_snapshot
 from extender.cli.main import CommandError, Commands
+from extender.cli.progress import progress
 from extender.cli.sources import settings_of
 from extender.compose.leadership import RELEASE_SECONDS
 from extender.compose.process import allow_connections, return_large_blocks, run_on_loop
@@ -69,7 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _serve_snapshot(settings: Settings, path: str) -> None:
     rng = Random()
-    snapshot = read_snapshot(path, settings.limits)
+    with progress(f"reads {path}"):
+        snapshot = read_snapshot(path, settings.limits)
     _LOG.info("snapshot read", extra={"objects": len(snapshot.objects), "skipped": snapshot.skipped})
     warn_of_unreadable(path, snapshot.unreadable)
     for note in snapshot.notes:

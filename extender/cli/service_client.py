@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from extender.cli.progress import progress
 from extender.doctor.facts import Sample
 from extender.doctor.service import EXPIRED, EXPIRED_CLIENT, OTHER_CA, OTHER_CLIENT, OTHER_NAME, Fault
 from extender.model.documents import DocumentError
@@ -117,7 +118,8 @@ def fetch(url: str, trust: Trust, path: str, body: bytes, remedy: str) -> bytes:
     """
     base = url.rstrip("/")
     try:
-        return _ask(f"{base}{path}", trust, body)[0]
+        with progress("waits for the answer of the service"):
+            return _ask(f"{base}{path}", trust, body)[0]
     except urllib.error.HTTPError as error:
         try:
             text = str(orjson.loads(error.read())["error"])

@@ -31,6 +31,7 @@ import msgspec
 
 from extender.cli.files import read_yaml, read_yaml_documents
 from extender.cli.main import CommandError, Commands, say
+from extender.cli.progress import progress
 from extender.cli.sources import add_output, print_document
 from extender.compose.embedded import FREE_PORT, StartError, service_running
 from extender.compose.process import run_on_loop
@@ -92,9 +93,14 @@ def simulate(
     # The runs alternate, so that a machine that slows down in the meantime slows both kinds. This process plays the last
     # run, other processes play the rest.
     runs = [comparison.without, ""] * comparison.rounds if comparison else []
-    costs = [measure(path, used, run, short=short) for run in runs[:-1]]
+    costs = list[Cost]()
+    for number, run in enumerate(runs[:-1], 1):
+        narrate(f"run {number} of {len(runs)}{f', without {run}' if run else ''}")
+        with progress(f"plays run {number}"):
+            costs.append(measure(path, used, run, short=short))
     try:
-        report = run_on_loop(perform(play, settings, used, objects, narrate, without or ""))
+        with progress(f"plays {path}"):
+            report = run_on_loop(perform(play, settings, used, objects, narrate, without or ""))
     except StepFailed as error:
         raise CommandError(f"{path}: {error}") from None
     except StartError as error:

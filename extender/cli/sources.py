@@ -13,6 +13,7 @@ import yaml
 
 from extender.cli.files import access_to, read_listed, read_settings
 from extender.cli.main import CommandError, say
+from extender.cli.progress import progress
 from extender.compose.process import run_on_loop
 from extender.kube.errors import KubeError, NotFound, Rejected
 from extender.kube.listing import read_list
@@ -74,7 +75,8 @@ def read_cluster(kube: Kube, paths: Mapping[tuple[str, str], str], optional: Col
         return orjson.dumps({"kind": "List", "items": items})
 
     try:
-        return run_on_loop(read())
+        with progress("reads the cluster"):
+            return run_on_loop(read())
     except KubeError as error:
         raise CommandError(f"{kube.kubeconfig or 'the cluster'}: {error}") from None
 
@@ -97,7 +99,8 @@ def decoded(source: str, body: bytes, limits: ConstraintLimits) -> Snapshot:
 
 def snapshot_of(path: str, limits: ConstraintLimits) -> Snapshot:
     """The objects of a file with the output of kubectl, as `decoded`."""
-    return decoded(path, read_listed(path), limits)
+    with progress(f"reads {path}"):
+        return decoded(path, read_listed(path), limits)
 
 
 def print_json(value: object) -> None:

@@ -236,6 +236,7 @@ def service_of_cluster(
     # 5. The jobs. Those that write are wrapped (`while_leading`); the others run on every replica.
     jobs: list[Job] = [
         *reflectors.jobs(),
+        ("progress of the first lists", reflectors.log_progress),
         *replica.jobs(),
         *([base.while_leading("leader endpoint", leader_endpoint.run)] if leader_endpoint is not None else []),
         *([("preemption", preemption.run)] if preemption is not None else []),

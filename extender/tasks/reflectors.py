@@ -31,6 +31,8 @@ from extender.telemetry.logs import RepeatedWarnings
 from extender.verbs.admit.injected import read_records
 
 _LOG = logging.getLogger(__name__)
+_FIRST_PROGRESS: Final = 2.0
+_LONGEST_PROGRESS: Final = 60.0
 # Those for each pod.
 _LIMIT_NAMES: Final = tuple(
     field.encode_name for field in msgspec.structs.fields(ConstraintLimits) if field.name != "per_namespace"
@@ -321,6 +323,19 @@ class Reflectors:
     def jobs(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         """(name, job) of each reflector, for the supervisor."""
         return [(f"reflector {handler.name}", handler.run) for handler in self._handlers]
+
+    async def log_progress(self, first_wait: float = _FIRST_PROGRESS) -> None:
+        """Logs what the first lists still lack: after two seconds, then at twice the distance. Never ends, as a job."""
+        wait = first_wait
+        while not self._all.is_set():
+            try:
+                async with asyncio.timeout(wait):
+                    await self._all.wait()
+            except TimeoutError:
+                missing = {kind: problem for kind, problem in self.freshness.checks().items() if problem}
+                _LOG.info("still reading the cluster", extra={"missing": missing})
+            wait = min(2 * wait, _LONGEST_PROGRESS)
+        await asyncio.get_running_loop().create_future()
 
     async def wait_until_synced(self) -> None:
         """Waits until every kind has been listed and added to the index."""

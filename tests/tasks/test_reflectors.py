@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -24,8 +25,9 @@ from extender.settings.rules import Rules
 from extender.simulator.apiserver.kinds import NAMESPACES
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.tasks.reflectors import Reflectors
+from extender.telemetry.logs import fields_of
 from extender.wire.objects import kinds as wire
-from tests.fakes import FakeClock, until
+from tests.fakes import FakeClock, running, until
 from tests.simulator import plain
 from tests.tasks.reflector_scene import NODE, SPACE, NoWatches, Scene, keep, plane, pod
 
@@ -53,6 +55,23 @@ async def test_pods_are_taken_in_when_namespaces_and_nodes_stand(scene: Scene) -
     scene.fakes["namespaces"].notify_list(SPACE)
     await scene.handled("pods")
     assert scene.index.calls == ["upsert nodes/node-a", "upsert namespaces/team-a", "upsert pods/uid-1"]
+
+
+async def test_what_the_first_lists_lack_is_logged_until_they_are_complete(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.start("namespaces", "nodes", "pods")
+    with caplog.at_level(logging.INFO):
+        async with running(lambda: scene.reflectors.log_progress(0.001)):
+            await until(lambda: caplog.records)
+            missing = fields_of(caplog.records[0])["missing"]
+            for kind, obj in (("nodes", NODE), ("namespaces", SPACE), ("pods", pod(1))):
+                scene.fakes[kind].notify_list(obj)
+            await scene.reflectors.wait_until_synced()
+            count = sum(record.getMessage() == "still reading the cluster" for record in caplog.records)
+            await asyncio.sleep(0.02)
+    assert missing == dict.fromkeys(("namespaces", "nodes", "pods"), "not started")
+    assert count == sum(record.getMessage() == "still reading the cluster" for record in caplog.records)
 
 
 async def test_changes_are_passed_on_in_order(scene: Scene) -> None:
