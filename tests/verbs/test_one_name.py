@@ -79,3 +79,14 @@ def test_soft_taints_are_weighed_against_preferred_nodes() -> None:
     request = extender_args(incoming, "n1", "n2")
     for weights, expected in (({}, "n2"), ({"nodeAffinity": 4}, "n1"), ({"taintToleration": 0}, "n1")):
         assert filter_nodes(request, index.view, one({"scores": weights}), 0).passed == [expected]
+
+
+def test_a_fuller_node_is_taken_where_balance_has_much_weight() -> None:
+    """A pod that requests CPU alone makes n2 more even, on which half of the memory is requested."""
+    index = index_of(node("n1", allocatable=SIZE), node("n2", allocatable=SIZE))
+    index.upsert(pod("light", on="n1", requests={"memory": "1Gi"}))
+    index.upsert(pod("heavy", on="n2", requests={"memory": "4Gi"}))
+    request = extender_args(pod_json(requests={"cpu": "1"}), "n1", "n2")
+    for weight, expected in ((1, "n1"), (100, "n2")):
+        chosen = one({"scores": {"nodeResourcesBalancedAllocation": weight}})
+        assert filter_nodes(request, index.view, chosen, 0).passed == [expected]
