@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
+from extender.certificates.renewal import AUTHORITY_DAYS
+from extender.cli import certificate_secrets
 from extender.cli.files import read_bytes
 from extender.cli.main import CommandError, Commands, say
+from extender.cli.sources import add_cluster
 from extender.model.constraints.labels import is_dns_subdomain
 
-_AUTHORITY_DAYS: Final = 3650.0
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _CLIENTS: Final = (  # file, role in server.tls.clients, name
     ("client", "scheduler", "system:kube-scheduler"),
@@ -33,9 +35,15 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "certs",
         help="make certificates for the extender and for its clients",
-        examples=["--out certs --names placement-extender.kube-system.svc"],
+        examples=["--out certs --names placement-extender.kube-system.svc", "--secrets kube-system --names 127.0.0.1"],
     )
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the files")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--out", metavar="DIR", help="folder for the files")
+    where.add_argument(
+        "--secrets",
+        metavar="NAMESPACE",
+        help="keep the certificates in Secrets of this namespace, and renew those in the last third of their life",
+    )
     parser.add_argument(
         "--authority", metavar="DIR", help="folder of the authority's key, kept for renewals (OUT/authority)"
     )
@@ -57,11 +65,17 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--days", metavar="N", type=_days, default=365.0, help="validity of the certificates in days (365)"
     )
+    parser.add_argument(
+        "--token", action="store_true", help="with --secrets: also keep a token of the extender's account, for a week"
+    )
+    add_cluster(parser, parser, "access to the cluster, with --secrets (as kubectl)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the files and prints where each is used."""
+    """Writes the files and prints where each is used; with --secrets the Secrets."""
+    if arguments.secrets:
+        return certificate_secrets.run(arguments)
     folder, now = Path(arguments.out), datetime.now(UTC)
     authority_folder = Path(arguments.authority) if arguments.authority else folder / "authority"
     try:
@@ -101,7 +115,7 @@ def _authority(folder: Path, in_use: Path, now: datetime) -> Authority:
                 "or remove this file to create a new authority"
             )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = Authority.make("placement-extender", now, _AUTHORITY_DAYS)
+        made = Authority.make("placement-extender", now, AUTHORITY_DAYS)
         _write_pair(folder, "ca", made.pair)
         return made
     try:

@@ -25,6 +25,8 @@ OVERLAY_OF: Final = {"secondScheduler": "second-scheduler", "service": "service"
 LAYOUTS: Final = tuple(NAMESPACES)
 _HASH: Final = re.compile(r"^(placement-\w+-config)-[0-9a-z]{10}$")
 
+_HASH_OF_JOB: Final = re.compile(r"-[0-9a-f]{8}$")
+
 
 class ValueRefusedError(ValueError):
     """Helm refuses the values; the text is what it prints."""
@@ -74,6 +76,11 @@ def _plain(document: Json) -> Json:
     metadata = document["metadata"]
     metadata.pop("labels", None)
     metadata["name"] = _HASH.sub(r"\1", metadata["name"])
+    if (
+        document["kind"] == "Job"
+    ):  # of the chart it stays, under a name with a hash; of an overlay it is deleted after a while
+        metadata["name"] = _HASH_OF_JOB.sub("", metadata["name"])
+        document["spec"].pop("ttlSecondsAfterFinished", None)
     if document["kind"] == "CustomResourceDefinition":
         metadata.pop("annotations", None)
     if document["kind"] == "ConfigMap":
@@ -82,7 +89,7 @@ def _plain(document: Json) -> Json:
         annotations = template["metadata"].pop("annotations", {})
         assert set(annotations) <= {"checksum/config"}
         _sort(template["spec"])
-        for volume in template["spec"]["volumes"]:
+        for volume in template["spec"].get("volumes", []):
             if "configMap" in volume:
                 volume["configMap"]["name"] = _HASH.sub(r"\1", volume["configMap"]["name"])
     return document
@@ -94,4 +101,4 @@ def _sort(spec: Json) -> None:
         for field in ("ports", "env", "volumeMounts"):
             container.get(field, []).sort(key=json.dumps)
     for field in ("containers", "volumes"):
-        spec[field].sort(key=lambda one: str(one["name"]))
+        spec.get(field, []).sort(key=lambda one: str(one["name"]))

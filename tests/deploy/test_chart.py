@@ -18,7 +18,6 @@ from tests.deploy.building import (
     load,
     named,
     of_kind,
-    overlay,
     overlay_with,
     pod_of,
     templates,
@@ -28,12 +27,13 @@ from tests.deploy.charting import CHART, LAYOUTS, NAMESPACES, OVERLAY_OF, ValueR
 from tests.deploy.reading import FOREIGN, trust
 
 EACH = pytest.mark.parametrize("layout", LAYOUTS)
-OPERATORS = FOREIGN | {"ServiceMonitor", "PrometheusRule"}
+BY_HAND = {"mode": "existingSecret"}
 EVERYTHING: Json = {
     "policies": {"enabled": True},
     "bind": {"enabled": True},
     "kubectlRole": {"enabled": True},
     "podMonitor": {"enabled": True},
+    "prometheusRule": {"enabled": True},
 }
 
 
@@ -55,7 +55,10 @@ def compared(rendered: list[Json], built: list[Json], **settings: Json) -> None:
 
 @EACH
 def test_a_layout_has_the_objects_of_its_overlay(layout: str) -> None:
-    compared(chart(layout), overlay(OVERLAY_OF[layout]))
+    compared(
+        chart(layout),
+        overlay_with("certificates", OVERLAY_OF[layout], *(["token"] if layout == "secondScheduler" else [])),
+    )
 
 
 @EACH
@@ -66,7 +69,20 @@ def test_capabilities_have_the_objects_of_the_components(layout: str) -> None:
         endpoint["tlsConfig"]["serverName"] = f"placement-extender.{NAMESPACES[layout]}.svc"
     webhook = {"failurePolicy": "Ignore", "timeout": "3s"}
     policies = {"enabled": True, "kupid": False, "webhook": webhook}
-    compared(chart(layout, **EVERYTHING), built, policies=policies, server={"paths": {"bind": "/bind"}})
+    compared(chart(layout, tls=BY_HAND, **EVERYTHING), built, policies=policies, server={"paths": {"bind": "/bind"}})
+
+
+def test_a_service_monitor_is_the_components_and_has_the_labels_by_which_it_is_selected() -> None:
+    release = {"enabled": True, "labels": {"release": "a"}}
+    values: Json = {"serviceMonitor": release, "prometheusRule": release}
+    documents = chart("service", tls=BY_HAND, **values)
+    compared(documents, overlay_with("monitoring/service-monitor", "service"))
+    found = of_kind(documents, "ServiceMonitor", "PrometheusRule")
+    assert {one["metadata"]["labels"]["release"] for one in found} == {"a"}
+    assert (
+        named(documents, "Service", "placement-extender-metrics")["metadata"]["labels"]["app.kubernetes.io/component"]
+        == "metrics"
+    )
 
 
 @pytest.mark.parametrize("has_policies", [False, True])
@@ -88,12 +104,12 @@ def test_certificates_of_cert_manager_are_the_overlays(*, has_policies: bool) ->
 
 
 @EACH
-@pytest.mark.parametrize("mode", ["existingSecret", "certManager"])
+@pytest.mark.parametrize("mode", ["generated", "existingSecret", "certManager"])
 def test_every_object_is_valid_with_everything_switched_on(layout: str, mode: str) -> None:
-    more: Json = {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboards")}
+    more: Json = {name: {"enabled": True} for name in ("serviceMonitor", "dashboards")}
     documents = chart(layout, tls={"mode": mode}, **EVERYTHING, **more)
     for document in documents:
-        if document["kind"] not in OPERATORS:
+        if document["kind"] not in FOREIGN:
             validate(document)
     assert {one["kind"] for one in documents} >= {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
     assert len([one for one in of_kind(documents, "ConfigMap") if "dashboard" in one["metadata"]["name"]]) >= 5
@@ -293,6 +309,18 @@ def test_an_issuer_of_the_cluster_takes_the_place_of_the_releases_own() -> None:
     assert named(documents, "Service", "placement-extender")["spec"]["clusterIP"] == "10.96.0.50"
 
 
+def test_generated_certificates_have_their_days_and_further_names_and_another_image_is_another_job() -> None:
+    tls = {"duration": "36h", "names": ["a.example", "10.0.0.9"]}
+    (job,), (cron,) = (of_kind(chart(tls=tls), kind) for kind in ("Job", "CronJob"))
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    loopback = ["localhost", "127.0.0.1", "::1"]
+    days = ["certs", "--secrets", "$(POD_NAMESPACE)", "--days", "1.5"]
+    assert container["args"] == [*days, "--names", *loopback, "a.example", "10.0.0.9", "--token"]
+    assert cron["spec"]["jobTemplate"]["spec"]["template"] == job["spec"]["template"]
+    (other,) = of_kind(chart(tls=tls, image={"tag": "0.2.0"}), "Job")
+    assert other["metadata"]["name"] != job["metadata"]["name"], "pods of a Job cannot be changed"
+
+
 def test_labels_and_annotations_are_on_every_object() -> None:
     documents = chart("schedulers", labels={"team": "a"}, annotations={"note": "b"}, policies={"enabled": True})
     for one in documents:
@@ -316,7 +344,7 @@ WRONG: tuple[tuple[Json, str], ...] = (
     ({"policies": {"failurePolicy": "Never"}}, "/policies/failurePolicy"),
     ({"policies": {"timeoutSeconds": 31}}, "/policies/timeoutSeconds"),
     ({"tls": {"mode": "laptop"}}, "/tls/mode"),
-    ({"tls": {"duration": "a year"}}, "/tls/duration"),
+    ({"tls": {"duration": "90d"}}, "/tls/duration"),
     ({"admissionPolicy": {"enabled": "yes"}}, "/admissionPolicy/enabled"),
     ({"networkPolicy": {"apiServerPorts": [0]}}, "/networkPolicy/apiServerPorts/0"),
     ({"config": []}, "/config"),

@@ -62,8 +62,13 @@ def test_the_second_scheduler_and_its_extender_have_an_account_each() -> None:
 
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in extender["volumeMounts"]}
-    token = mounts[str(ACCOUNT_FOLDER)]["secret"]
-    assert (token["secretName"], token["defaultMode"]) == (secret["metadata"]["name"], 0o440)
-    assert {item["key"] for item in token["items"]} == {"token", "ca.crt", "namespace"}
+    token = mounts[str(ACCOUNT_FOLDER)]["projected"]
+    assert token["defaultMode"] == 0o440
+    given, *others = token["sources"]
+    assert given["secret"] == {"name": secret["metadata"]["name"], "items": [{"key": "token", "path": "token"}]}
+    assert {item["path"] for other in others for part in other.values() for item in part["items"]} == {
+        "ca.crt",
+        "namespace",
+    }
     assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"], "or the file could not be read"
     assert str(ACCOUNT_FOLDER) not in {mount["mountPath"] for mount in scheduler["volumeMounts"]}

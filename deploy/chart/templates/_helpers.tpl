@@ -22,7 +22,12 @@
 {{- if .Values.policies.enabled }}{{ $files = concat $files (list "policies/webhooks" "policies/secret" "policies/service" "policies/role" "policies/admission") }}{{ end }}
 {{- if and .Values.policies.enabled .Values.userRoles.aggregate }}{{ $files = append $files "user-roles/roles" }}{{ end }}
 {{- if .Values.kubectlRole.enabled }}{{ $files = append $files "kubectl/role" }}{{ end }}
-{{- if or .Values.podMonitor.enabled .Values.serviceMonitor.enabled }}{{ $files = append $files "monitoring/pod-monitor" }}{{ end }}
+{{- if .Values.podMonitor.enabled }}{{ $files = append $files "monitoring/pod-monitor" }}{{ end }}
+{{- if .Values.serviceMonitor.enabled }}{{ $files = append $files "monitoring/service-monitor/service-monitor" }}{{ end }}
+{{- if .Values.prometheusRule.enabled }}{{ $files = append $files "monitoring/rules/prometheus-rule" }}{{ end }}
+{{- if eq .Values.tls.mode "generated" }}{{ $files = concat $files (list "certificates/account" "certificates/secrets" "certificates/jobs") }}
+{{- if eq .Values.layout "secondScheduler" }}{{ $files = append $files "token/role" }}{{ end }}
+{{- end }}
 {{- if eq .Values.tls.mode "certManager" }}
 {{- $files = append $files "overlays/service-cert-manager/certificates" }}
 {{- if .Values.policies.enabled }}{{ $files = append $files "policies-cert-manager/certificate" }}{{ end }}
@@ -35,6 +40,13 @@
 {{- range (.root.Files.Get (printf "files/%s/kustomization.yaml" .component) | fromYaml).patches }}
 {{- if regexMatch (printf "^%s$" (dig "target" "kind" "-" .)) $.kind }}{{ .patch }}{{ end }}
 {{- end }}
+{{- end }}
+
+{{/* The names of the Secrets by use, as JSON. Generated certificates are in the Secrets that account.yaml names. */}}
+{{- define "extender.secrets" -}}
+{{- if eq .Values.tls.mode "generated" }}
+{{- dict "server" "placement-extender-tls" "scheduler" "placement-extender-scheduler" "prometheus" "placement-extender-prometheus" "admin" "placement-extender-admin" | toJson }}
+{{- else }}{{ toJson .Values.tls.secrets }}{{ end }}
 {{- end }}
 
 {{/* The name of an image: repository, tag, digest. */}}

@@ -27,7 +27,7 @@
 {{- if and $o.roleRef (not (hasPrefix "system:" $o.roleRef.name)) (ne $o.roleRef.name "extension-apiserver-authentication-reader") }}
 {{- $_ := set $o.roleRef "name" (ternary (printf "%s-%s" $o.roleRef.name $suffix) (ternary $o.metadata.name $o.roleRef.name (eq $o.roleRef.name $name)) (eq $o.roleRef.kind "ClusterRole")) }}
 {{- end }}
-{{- include (printf "extender.of%s" (ternary $o.kind "Any" (has $o.kind (list "ClusterRole" "Role" "ValidatingAdmissionPolicy" "ValidatingAdmissionPolicyBinding" "MutatingWebhookConfiguration" "ValidatingWebhookConfiguration" "NetworkPolicy" "PodDisruptionBudget" "Service" "Deployment" "StatefulSet" "PodMonitor" "Certificate")))) (dict "object" $o "root" $root "name" $name) }}
+{{- include (printf "extender.of%s" (ternary $o.kind "Any" (has $o.kind (list "ClusterRole" "Role" "ValidatingAdmissionPolicy" "ValidatingAdmissionPolicyBinding" "MutatingWebhookConfiguration" "ValidatingWebhookConfiguration" "NetworkPolicy" "PodDisruptionBudget" "Service" "Secret" "Deployment" "StatefulSet" "Job" "CronJob" "PodMonitor" "ServiceMonitor" "PrometheusRule" "Certificate")))) (dict "object" $o "root" $root "name" $name) }}
 {{- end }}
 {{- end }}
 
@@ -53,7 +53,7 @@
 {{- range $number := until (int $scheduler.count) }}{{ $names = append $names (printf "%s-%d" $scheduler.name $number) }}{{ end }}
 {{- $_ := set . "resourceNames" $names }}
 {{- end }}
-{{- if has "placement-extender-admin" (.resourceNames | default list) }}{{ $_ := set . "resourceNames" (list $.root.Values.tls.secrets.admin) }}{{ end }}
+{{- if and (has "placement-extender-admin" (.resourceNames | default list)) (eq $.name "placement-extender-kubectl") }}{{ $_ := set . "resourceNames" (list (include "extender.secrets" $.root | fromJson).admin) }}{{ end }}
 {{- end }}
 {{- toYaml .object }}
 {{- end }}
@@ -113,6 +113,15 @@
 {{- toYaml .object }}
 {{- end }}
 
+{{- define "extender.ofSecret" }}
+{{- if and (eq .name "placement-extender-token") (eq .root.Values.tls.mode "generated") }}
+{{- $_ := set .object "type" "Opaque" }}
+{{- $_ := unset .object.metadata.annotations "kubernetes.io/service-account.name" }}
+{{- if not .object.metadata.annotations }}{{ $_ := unset .object.metadata "annotations" }}{{ end }}
+{{- end }}
+{{- toYaml .object }}
+{{- end }}
+
 {{- define "extender.ofService" }}
 {{- if and .root.Values.service.clusterIP (eq .name "placement-extender") }}{{ $_ := set .object.spec "clusterIP" .root.Values.service.clusterIP }}{{ end }}
 {{- toYaml .object }}
@@ -142,26 +151,20 @@
 {{- end }}
 
 {{- define "extender.ofPodMonitor" }}
-{{- $v := .root.Values }}{{ $spec := .object.spec }}
-{{- $endpoint := index $spec.podMetricsEndpoints 0 }}
+{{- $spec := .object.spec }}
+{{- $endpoint := index ($spec.podMetricsEndpoints | default $spec.endpoints) 0 }}
 {{- $_ := set $endpoint.tlsConfig "serverName" (printf "placement-extender.%s.svc" .root.Release.Namespace) }}
-{{- range list $endpoint.tlsConfig.ca.secret $endpoint.tlsConfig.cert.secret $endpoint.tlsConfig.keySecret }}{{ $_ := set . "name" $v.tls.secrets.prometheus }}{{ end }}
-{{- $labels := .object.metadata.labels }}
-{{- if $v.podMonitor.enabled }}
-{{- $_ := set .object.metadata "labels" (merge (deepCopy $v.podMonitor.labels) $labels) }}
+{{- range list $endpoint.tlsConfig.ca.secret $endpoint.tlsConfig.cert.secret $endpoint.tlsConfig.keySecret }}{{ $_ := set . "name" (include "extender.secrets" $.root | fromJson).prometheus }}{{ end }}
+{{- include "extender.ofPrometheusRule" . }}
+{{- end }}
+
+{{- define "extender.ofServiceMonitor" }}{{ include "extender.ofPodMonitor" . }}{{ end }}
+
+{{/* With the labels by which Prometheus selects it. */}}
+{{- define "extender.ofPrometheusRule" }}
+{{- $labels := (get .root.Values (untitle .object.kind)).labels }}
+{{- $_ := set .object.metadata "labels" (merge (deepCopy $labels) .object.metadata.labels) }}
 {{- toYaml .object }}
-{{- end }}
-{{- if $v.serviceMonitor.enabled }}
-{{- $metadata := merge (dict "name" "placement-extender-metrics" "labels" (merge (dict "app.kubernetes.io/component" "metrics") $labels)) .object.metadata }}
----
-{{ toYaml (dict "apiVersion" "v1" "kind" "Service" "metadata" $metadata "spec" (dict "clusterIP" "None" "selector" $spec.selector.matchLabels "ports" (list (dict "name" "extender" "port" 8888 "targetPort" "extender" "protocol" "TCP")))) }}
----
-{{- $_ := set $spec "selector" (dict "matchLabels" (dict "app.kubernetes.io/component" "metrics" "app.kubernetes.io/instance" .root.Release.Name)) }}
-{{- $_ := set $spec "endpoints" $spec.podMetricsEndpoints }}
-{{- $_ := unset $spec "podMetricsEndpoints" }}
-{{- $_ := set $metadata "labels" (merge (deepCopy $v.serviceMonitor.labels) $labels) }}
-{{ toYaml (dict "apiVersion" .object.apiVersion "kind" "ServiceMonitor" "metadata" $metadata "spec" $spec) }}
-{{- end }}
 {{- end }}
 
 {{- define "extender.ofStatefulSet" }}
@@ -179,6 +182,29 @@
 {{- end }}
 {{- include "extender.pod" . }}
 {{- toYaml .object }}
+{{- end }}
+
+{{/* A Job has the hash of its content in its name, because its pods cannot be changed: another image is another Job. */}}
+{{- define "extender.ofJob" }}
+{{- $_ := unset .object.spec "ttlSecondsAfterFinished" }}
+{{- include "extender.certificatesPod" . }}
+{{- $_ := set .object.metadata "name" (printf "%s-%s" .name (toYaml .object.spec | sha256sum | trunc 8)) }}
+{{- toYaml .object }}
+{{- end }}
+
+{{- define "extender.ofCronJob" }}
+{{- include "extender.certificatesPod" (dict "object" .object.spec.jobTemplate "root" .root) }}
+{{- toYaml .object }}
+{{- end }}
+
+{{- define "extender.certificatesPod" }}
+{{- $tls := .root.Values.tls }}
+{{- $container := index .object.spec.template.spec.containers 0 }}
+{{- $args := append (initial $container.args) (divf (trimSuffix "h" $tls.duration | float64) 24 | toString) }}
+{{- with $tls.names }}{{ $args = concat $args (list "--names" "localhost" "127.0.0.1" "::1") . }}{{ end }}
+{{- if eq .root.Values.layout "secondScheduler" }}{{ $args = append $args "--token" }}{{ end }}
+{{- $_ := set $container "args" $args }}
+{{- include "extender.pod" . }}
 {{- end }}
 
 {{/* Adds what a strategic patch of a component adds to the extender's container and the volumes of a pod: object, added. */}}
@@ -200,29 +226,29 @@
 {{- define "extender.pod" }}
 {{- $v := .root.Values }}{{ $template := .object.spec.template }}{{ $spec := $template.spec }}
 {{- $_ := set $template.metadata "labels" (merge $template.metadata.labels $v.podLabels) }}
-{{- $checksum := include "extender.configMaps" .root | sha256sum }}
-{{- $_ := set $template.metadata "annotations" (merge (dict "checksum/config" $checksum) $v.podAnnotations) }}
+{{- $checksum := ternary (dict "checksum/config" (include "extender.configMaps" .root | sha256sum)) (dict) (hasKey $spec "volumes") }}
+{{- with merge $checksum $v.podAnnotations }}{{ $_ := set $template.metadata "annotations" . }}{{ end }}
 {{- range $field := list "imagePullSecrets" "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "priorityClassName" }}
 {{- with get $v $field }}{{ $_ := set $spec $field . }}{{ end }}
 {{- end }}
 {{- if not $v.priorityClassName }}{{ $_ := unset $spec "priorityClassName" }}{{ end }}
 {{- if $v.hostNetwork }}{{ $_ := set $spec "hostNetwork" true }}{{ $_ := set $spec "dnsPolicy" "ClusterFirstWithHostNet" }}{{ end }}
 {{- range $container := $spec.containers }}
-{{- $isExtender := eq .name "extender" }}
-{{- $image := ternary (merge (dict "tag" ($v.image.tag | default $.root.Chart.AppVersion)) $v.image) $v.scheduler.image $isExtender }}
+{{- $isExtender := eq .name "extender" }}{{ $isScheduler := eq .name "kube-scheduler" }}
+{{- $image := ternary (merge (dict "tag" ($v.image.tag | default $.root.Chart.AppVersion)) $v.image) $v.scheduler.image (not $isScheduler) }}
 {{- $_ := set . "image" (include "extender.image" $image) }}
 {{- with $image.pullPolicy }}{{ $_ := set $container "imagePullPolicy" . }}{{ end }}
-{{- $_ := set . "resources" (ternary $v.resources $v.scheduler.resources $isExtender) }}
+{{- if or $isExtender $isScheduler }}{{ $_ := set . "resources" (ternary $v.resources $v.scheduler.resources $isExtender) }}{{ end }}
 {{- if $isExtender }}
 {{- range $field, $value := dict "args" "extraArgs" "env" "extraEnv" "volumeMounts" "extraVolumeMounts" }}
 {{- with get $v $value }}{{ $_ := set $container $field (concat (get $container $field | default list) .) }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
-{{- if eq .object.kind "Deployment" }}{{ with $v.extraVolumes }}{{ $_ := set $spec "volumes" (concat $spec.volumes .) }}{{ end }}{{ end }}
+{{- if eq (.object.kind | default "Job") "Deployment" }}{{ with $v.extraVolumes }}{{ $_ := set $spec "volumes" (concat $spec.volumes .) }}{{ end }}{{ end }}
 {{- range $spec.volumes }}
-{{- if eq .name "tls" }}{{ $_ := set .secret "secretName" $v.tls.secrets.server }}{{ end }}
-{{- if eq .name "client-tls" }}{{ $_ := set .secret "secretName" $v.tls.secrets.scheduler }}{{ end }}
+{{- if eq .name "tls" }}{{ $_ := set .secret "secretName" (include "extender.secrets" $.root | fromJson).server }}{{ end }}
+{{- if eq .name "client-tls" }}{{ $_ := set .secret "secretName" (include "extender.secrets" $.root | fromJson).scheduler }}{{ end }}
 {{- end }}
 {{- end }}
 
