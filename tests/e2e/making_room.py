@@ -139,7 +139,8 @@ class Ground:
             document["clientConnection"] = {"kubeconfig": str(for_scheduler)}
             if way != "execute":
                 del document["extenders"][0]["preemptVerb"]
-                del document["profiles"][0]["pluginConfig"]  # its own number of candidates
+                for profile in document["profiles"]:
+                    del profile["pluginConfig"]  # its own number of candidates
             try:
                 await asyncio.to_thread(self._plane.start_scheduler, document, *WAYS[way])
                 return await self._run(way, extender)

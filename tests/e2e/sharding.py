@@ -79,8 +79,7 @@ class Schedulers:
     async def start(self, name: str) -> Program:
         """Start one, for the first time or again."""
         document = deepcopy(scheduler_document("offload", self._url))
-        for profile in document["profiles"]:
-            profile["schedulerName"] = name
+        document["profiles"] = [document["profiles"][0] | {"schedulerName": name}]
         await asyncio.to_thread(self._plane.run_scheduler, self.programs[name], document)
         return self.programs[name]
 

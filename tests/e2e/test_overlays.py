@@ -92,7 +92,7 @@ async def test_with_the_configurations_and_accounts_of_an_overlay_a_real_schedul
     await asyncio.to_thread(subprocess.check_call, our_command("certs", "--out", str(certificates)))
     settings = installed(name, "extender.yaml", certificates, plane)
     document = installed(name, file, certificates, plane)
-    (profile,) = document.get("profiles", [{"schedulerName": "default-scheduler"}])
+    profile, *_ = document.get("profiles", [{"schedulerName": "default-scheduler"}])
     await kubectl(cluster, "apply", documents=known(name))
     try:
         kubeconfigs = {
