@@ -43,9 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         written = run_on_loop(write())
     except KubeError as error:
         raise CommandError(f"the API server: {error}") from None
-    say(*(f"Secret {name}: written" for name in written))
-    if not written:
-        say("no certificate is due")
+    say(*([f"Secret {name}: written" for name in written] or ["no certificate is due"]))
     return 0
 
 
