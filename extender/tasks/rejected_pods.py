@@ -355,7 +355,10 @@ class Requeuer:
         if is_unchanged(pod, due.version, view) or not self._writer.is_writable(pod):
             return False
         places = catalog.shared_places(known_effective_pod(pod, view), view)
+        version = dependency_version(pod, view)
         if not self._writer.find(pod)[1]:
+            # No further search before something changes that this one depends on, whatever else changes.
+            self._index.rejected.renew(pod.uid, version)
             return False
         if any(self._requeued[group] >= left for group, left in places.items()):
             self._is_left.set()

@@ -8,8 +8,10 @@ from functools import partial
 import pytest
 
 from extender.index.claims.nominations import MOST_REJECTED
-from tests.builders import index_of, node, pod
-from tests.fakes import running, until
+from extender.model.objects import Pod
+from extender.tasks.rejected_pods import RejectedPodWriter, Requeuer
+from tests.builders import index_of, namespace, node, pod
+from tests.fakes import FakeClock, FakeWriter, running, settle, until
 from tests.tasks.rejected_crowd import CROWD, Crowd
 
 
@@ -37,3 +39,24 @@ def test_a_crowd_of_rejected_pods_drops_none_of_another_namespace() -> None:
         index.rejected.discard(uid)
     index.rejected.add(honest, 2)
     assert list(index.rejected) == [(honest, 2)]
+
+
+async def test_a_pod_that_no_node_takes_is_searched_again_only_after_a_change_of_what_it_depends_on() -> None:
+    """Else each change of any namespace would cost a search for each of thousands of rejected pods."""
+    waits, searched = pod("waits"), list[str]()
+    index = index_of(node("n1"), namespace("other"), waits)
+
+    def find(searched_for: Pod) -> tuple[str, bool]:
+        searched.append(searched_for.name)
+        return "", False
+
+    index.rejected.add(waits, ("as it was then",))
+    requeuer = Requeuer(RejectedPodWriter(index, FakeWriter(), find), FakeClock(), 50)
+    async with running(requeuer.run):
+        await settle()
+        for number, searches in enumerate((1, 1, 1, 2, 2)):
+            if number == 3:
+                index.upsert(node("n2"))
+            index.upsert(namespace("other", number=str(number)))
+            await settle()
+            assert searched == ["waits"] * searches

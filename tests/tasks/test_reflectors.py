@@ -24,9 +24,10 @@ from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
 from extender.simulator.apiserver.kinds import NAMESPACES
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
-from extender.tasks.reflectors import Reflectors
+from extender.tasks.reflectors import KnownObjects, Reflectors
 from extender.telemetry.logs import fields_of
 from extender.wire.objects import kinds as wire
+from tests.builders import pod_json, read_pod
 from tests.fakes import FakeClock, running, until
 from tests.simulator import plain
 from tests.tasks.reflector_scene import NODE, SPACE, NoWatches, Scene, keep, plane, pod
@@ -208,10 +209,10 @@ async def test_a_change_that_the_index_does_not_read_is_not_held_twice(scene: Sc
     """A kubelet reports each pod and node again and again; two equal objects for each would double the memory."""
     await scene.all_in()
     (handler,) = [handler for handler in scene.reflectors._handlers if handler.name == "pods"]
-    first = handler._known._objects["uid-1"]
+    first = handler.held("uid-1")
     scene.fakes["pods"].notify((pod(1), False))
     await scene.handled("pods", 2)
-    assert handler._known._objects["uid-1"] is first
+    assert handler.held("uid-1") is first
 
 
 # -- readiness ------------------------------------------------------------------------------------------------------
@@ -417,3 +418,16 @@ async def test_a_cluster_that_may_be_listed_and_not_watched_is_never_ready(*, wa
             await until(lambda: reflectors.freshness.is_ready)
             for task in tasks:
                 task.cancel()
+
+
+def test_no_dictionary_of_known_objects_holds_more_than_a_part_of_them() -> None:
+    """A dictionary that grows is copied in one step, for 70 ms at 1,400,000 objects."""
+    known = KnownObjects(ClusterIndex(Rules(), counts_of_rules()))
+    uids = [f"{number:08x}" for number in range(4096)]
+    for uid in uids:
+        known.put(read_pod(pod_json(uid, uid=uid)), is_deleted=False)
+    assert max(map(len, known._parts)) <= len(uids) / 8
+    assert [known.find(uid) is not None for uid in uids] == [True] * len(uids)
+    left = {uid: found for uid in uids[:10] if (found := known.find(uid)) is not None}
+    gone = [change for change in known.differences(left, ()) if change is not None]
+    assert {(found.key, is_deleted) for found, is_deleted in gone} == {(uid, True) for uid in uids[10:]}

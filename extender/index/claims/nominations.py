@@ -157,6 +157,12 @@ class RejectedPods:
             largest = max(self._by_namespace.values(), key=len)
             self.discard(next(iter(largest)))
 
+    def renew(self, uid: str, version: DependencyVersion) -> None:
+        """The pod is still rejected, by a later version of what the rejection depends on. O(1)."""
+        rejected = self.held.get(uid)
+        if rejected is not None:
+            self.held[uid] = rejected[0], version
+
     def discard(self, uid: str) -> None:
         """Drops a pod that passed, was bound or was deleted. O(1)."""
         rejected = self.held.pop(uid, None)
