@@ -14,10 +14,9 @@ from typing import Final
 
 from extender.certificates.authority import CLIENT, SERVER, Authority, Pair
 from extender.certificates.renewal import AUTHORITY_DAYS
-from extender.cli import certificate_secrets
 from extender.cli.files import read_bytes
 from extender.cli.main import CommandError, Commands, say
-from extender.cli.sources import add_cluster
+from extender.cli.parser import add_cluster
 from extender.model.constraints.labels import is_dns_subdomain
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -75,6 +74,9 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Writes the files and prints where each is used; with --secrets the Secrets."""
     if arguments.secrets:
+        # Here, because the client of the API server takes long to import.
+        from extender.cli import certificate_secrets  # noqa: PLC0415 - see above
+
         return certificate_secrets.run(arguments)
     folder, now = Path(arguments.out), datetime.now(UTC)
     authority_folder = Path(arguments.authority) if arguments.authority else folder / "authority"

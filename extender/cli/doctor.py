@@ -17,6 +17,7 @@ from extender.cli.deployment_facts import read_deployment, unserved
 from extender.cli.files import access_to, is_file, own_namespace, read_settings, read_yaml
 from extender.cli.groups import read_unbound_groups
 from extender.cli.main import Commands, say
+from extender.cli.parser import add_cluster
 from extender.cli.policy_facts import DENIED, content_of, read_policy_facts
 from extender.cli.service_client import (
     ServiceError,
@@ -25,7 +26,7 @@ from extender.cli.service_client import (
     trust_of,
     try_as_scheduler,
 )
-from extender.cli.sources import add_cluster, add_output, cluster_of, print_document, table
+from extender.cli.sources import add_output, cluster_of, print_document, table
 from extender.compose.process import run_on_loop
 from extender.doctor.deployment import examine_deployment
 from extender.doctor.facts import LOCAL, RENEW, Facts, Finding, Permission, SchedulerCalls, needed_permissions

@@ -14,7 +14,8 @@ import orjson
 
 from extender.cli.files import access_to
 from extender.cli.main import CommandError, Commands, say
-from extender.cli.sources import add_cluster, add_output, cluster_of, print_document, table
+from extender.cli.parser import add_cluster
+from extender.cli.sources import add_output, cluster_of, print_document, table
 from extender.compose.process import run_on_loop
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.listing import read_list

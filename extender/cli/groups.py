@@ -14,16 +14,8 @@ from typing import Any, Final
 
 from extender.cli.files import access_to
 from extender.cli.main import CommandError, Commands, say
-from extender.cli.sources import (
-    add_cluster,
-    add_config,
-    add_output,
-    cluster_of,
-    print_document,
-    settings_of,
-    snapshot_of,
-    table,
-)
+from extender.cli.parser import add_cluster
+from extender.cli.sources import add_config, add_output, cluster_of, print_document, settings_of, snapshot_of, table
 from extender.compose.process import run_on_loop
 from extender.doctor.facts import Groups
 from extender.index.cluster import ClusterIndex

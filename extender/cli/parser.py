@@ -58,3 +58,9 @@ class Awaited(NamedTuple):
 def is_path(argument: argparse.Action) -> bool:
     """Whether the value is the path of a file or a folder."""
     return argument.choices is None and argument.metavar in _FILES
+
+
+def add_cluster(parser: argparse.ArgumentParser, source: argparse._ActionsContainer, what: str) -> None:
+    """Adds the arguments for `cluster_of`. ``source``: the parser, or its group with the alternatives to a cluster."""
+    source.add_argument("--kubeconfig", metavar="FILE", default="", help=what)
+    parser.add_argument("--context", metavar="NAME", default="", help="context of the kubeconfig (the current one)")

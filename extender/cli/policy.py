@@ -21,10 +21,10 @@ import yaml
 
 from extender.cli.files import MOST_VALUES, read_documents, read_listed
 from extender.cli.main import CommandError, Commands, say
+from extender.cli.parser import add_cluster
 from extender.cli.policy_at_scheduling import held_at_scheduling, nodes_document
 from extender.cli.policy_groups import TestedPods, add_pods, group_lines, group_of
 from extender.cli.sources import (
-    add_cluster,
     add_config,
     add_output,
     cluster_of,

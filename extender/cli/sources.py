@@ -36,12 +36,6 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="configuration of the extender (default: all defaults)")
 
 
-def add_cluster(parser: argparse.ArgumentParser, source: argparse._ActionsContainer, what: str) -> None:
-    """Adds the arguments for `cluster_of`. ``source``: the parser, or its group with the alternatives to a cluster."""
-    source.add_argument("--kubeconfig", metavar="FILE", default="", help=what)
-    parser.add_argument("--context", metavar="NAME", default="", help="context of the kubeconfig (the current one)")
-
-
 def cluster_of(arguments: argparse.Namespace) -> Kube:
     """The cluster that the arguments name, or else kubectl's."""
     return Kube(kubeconfig=arguments.kubeconfig, context=arguments.context)

@@ -121,6 +121,16 @@ def arrivals_of_gangs(folder: Path, placement: str) -> str:
     return str(folder / "gangs.yaml")
 
 
+def with_shortlists(folder: Path, name: str) -> str:
+    """A shipped scenario whose answers are lists, so that kube-scheduler scores nodes and asks for our scores."""
+    source = Path(f"config/scenarios/{name}.yaml")
+    scenario = yaml.safe_load(source.read_text("utf-8"))
+    scenario["extender"]["answers"] = {"names": "shortlist"}
+    shutil.copytree(source.with_suffix(""), folder / name)
+    (folder / source.name).write_text(yaml.safe_dump(scenario), "utf-8")
+    return str(folder / source.name)
+
+
 def readme_block(path: str, beginning: str) -> str:
     """The block of text in a README that has a line which begins so."""
     blocks = Path(path).read_text("utf-8").split("```")[1::2]

@@ -16,7 +16,15 @@ from extender.cli.main import main
 from extender.cli.simulate import read_scenario, scenario_settings
 from extender.settings.configuration import settings_document
 from extender.wire.recordings.redaction import Redactor
-from tests.cli.recorded_runs import arrivals_of_gangs, readme_block, record, replayed, texts_of, without_counts
+from tests.cli.recorded_runs import (
+    arrivals_of_gangs,
+    readme_block,
+    record,
+    replayed,
+    texts_of,
+    with_shortlists,
+    without_counts,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,15 +59,14 @@ async def test_a_run_with_groups_that_exchange_their_room_replays_without_a_diff
 async def test_a_run_replays_as_it_is_written_and_a_file_that_is_rotated_begins_with_the_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With every verb; the redacted runs above play the other scenarios."""
+    """With every verb, so answers are lists; the redacted runs above play the other scenarios."""
     file, before = tmp_path / "recording.jsonl", tmp_path / "recording.jsonl.1"
 
     def has_request_after_rotation() -> bool:
         return before.exists() and b'"type":"question"' in file.read_bytes()
 
-    requested = await record(
-        "config/scenarios/preemption.yaml", file, until=has_request_after_rotation, max_bytes=1_500_000
-    )
+    scenario = with_shortlists(tmp_path, "preemption")
+    requested = await record(scenario, file, until=has_request_after_rotation, max_bytes=1_500_000)
     found = [replayed(capsys, each) for each in (before, file)]
     assert [(code, document["differences"]) for code, document in found] == [(0, []), (0, [])]
     verbs = Counter[str]()

@@ -97,7 +97,7 @@ def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
 
 
 UNFILED = "a signature of ns: is not filed under its namespace and labels"
-REQUESTED = "requested on n2: (201, 419430400, 0.0, 0.0, 0.0) counted, (200, 419430400, 0.0, 0.0, 0.0) there"
+REQUESTED = "requested on n2: (201, 419430400, 0.0, 0.0, 0.0, 0.0, 0.0) counted, (200, 419430400, 0.0, 0.0, 0.0, 0.0, 0.0) there"
 INVERSE = f"inverse group (required anti-affinity) over {HOST}"
 HARM: list[tuple[Callable[[ClusterIndex], object], str]] = [
     (lambda index: on(index, "n1").pop("plain"), "pod ns/plain: is not on n1"),

@@ -11,8 +11,8 @@ from typing import Final
 
 from extender.cli.files import read_listed
 from extender.cli.main import CommandError, Commands
+from extender.cli.parser import add_cluster
 from extender.cli.sources import (
-    add_cluster,
     add_config,
     add_output,
     cluster_of,
