@@ -57,9 +57,12 @@ class Shown(NamedTuple):
 def shown_resources(spec: PodSpecJson, status: PodStatusJson) -> Shown | None:
     """The resources in a pod's status. None for most pods: the pod has no node, or each container has what it requests.
 
-    O(containers): 0.4 µs, and 1.8 µs more for a status with resources, which each running pod has.
+    O(containers): 0.1 µs without a status of a container, 2.2 µs with resources there, which each running pod has.
     """
     if not spec.node_name:
+        return None
+    # A pod that has just been bound: the kubelet has reported nothing yet.
+    if not (status.container_statuses or status.init_container_statuses or status.resources):
         return None
     shown: dict[str | None, ContainerStatusJson] = {}
     both = ("containerStatuses", status.container_statuses), ("initContainerStatuses", status.init_container_statuses)
@@ -109,11 +112,13 @@ def request_parts(spec: PodSpecJson, shown: Shown | None) -> Parts:
         tuple(
             [
                 (container.restart_policy == "Always", _requests(container.resources))
-                for container in spec.init_containers or ()
+                for container in spec.init_containers
             ]
-        ),
+        )
+        if spec.init_containers
+        else (),
         bytes(spec.overhead),
-        _requests(spec.resources),
+        _requests(spec.resources) if spec.resources else b"",
     )
     if shown is None:
         return plain

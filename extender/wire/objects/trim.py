@@ -146,7 +146,10 @@ def trim_pod(raw: PodJson, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
     3. Above any other limit the pod keeps its constraints, because its anti-affinity counts if it is bound.
     """
     meta, spec, status = raw.metadata or _NO_META, raw.spec or _NO_SPEC, raw.status or _NO_STATUS
-    namespace, name, conditions = meta.namespace or "", meta.name or "", bytes(status.conditions)
+    namespace, name = meta.namespace or "", meta.name or ""
+    conditions, annotations = bytes(status.conditions), bytes(meta.annotations)
+    gates = bytes(spec.scheduling_gates)
+    is_gated, is_terminating = gates not in _ABSENT, meta.deletion_timestamp is not None
     # The template is the key of the cache: raw bytes, compared without parsing.
     template = (
         namespace,
@@ -159,11 +162,10 @@ def trim_pod(raw: PodJson, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
         (
             spec.service_account_name or DEFAULT_SERVICE_ACCOUNT,
             spec.priority_class_name or "",
-            "" if spec.node_name else _injected(bytes(meta.annotations), limits),
+            "" if spec.node_name else _injected(annotations, limits),
         ),
         limits,
     )
-    is_gated, is_terminating = bytes(spec.scheduling_gates) not in _ABSENT, meta.deletion_timestamp is not None
     rejection = "" if spec.node_name else _rejection(conditions)
     ports = _host_ports(spec)
     # Too many ports are part of the signature's excess, so such a pod does not use the cache of templates.
@@ -176,7 +178,7 @@ def trim_pod(raw: PodJson, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
     # During a resize in place, amounts of the status count too.
     parts = request_parts(spec, shown)
     requested = summed(*parts)
-    cost, is_own = _deletion_cost(bytes(meta.annotations)) if _COST in bytes(meta.annotations) else ("", False)
+    cost, is_own = _deletion_cost(annotations) if _COST in annotations else ("", False)
     return Pod(
         meta.uid or f"{namespace}/{name}",
         name,
@@ -195,7 +197,7 @@ def trim_pod(raw: PodJson, limits: ConstraintLimits = DEFAULT_LIMITS) -> Pod:
         _has_unseen_needs(spec),
         rejection,
         # Most pods have no gating: a search in the bytes of their annotations is all that it costs.
-        _gating(meta, spec) if is_gated or _RELEASED in bytes(meta.annotations) else None,
+        _gating(meta, spec) if is_gated or _RELEASED in annotations else None,
         quota_facts(raw, parts, shown) if signature.affinity.cross_namespace else NO_FACTS,
         "" if spec.node_name else meta.creation_timestamp or "",
         _shared_ports(ports[: limits.host_ports]) if ports else (),
@@ -246,7 +248,8 @@ def _has_unseen_needs(spec: PodSpecJson) -> bool:
     if spec.resource_claims and bytes(spec.resource_claims) not in _ABSENT:
         return True
     for volume in spec.volumes or ():
-        if bytes(volume.persistent_volume_claim) not in _ABSENT or bytes(volume.ephemeral) not in _ABSENT:
+        claim, ephemeral = volume.persistent_volume_claim, volume.ephemeral  # an empty `Raw` is false, without a copy
+        if (claim and bytes(claim) not in _ABSENT) or (ephemeral and bytes(ephemeral) not in _ABSENT):
             return True
     return False
 
