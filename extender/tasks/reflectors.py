@@ -161,6 +161,9 @@ class KindHandler:
 
     async def apply(self, changes: Sequence[tuple[Object, bool]]) -> None:
         """Applies (object, whether it was deleted), in order, in time slices."""
+        if len(changes) == 1:  # as mostly: then the reflector, which reads on, lets other tasks run
+            self._known.put(changes[0][0], is_deleted=changes[0][1])
+            return
         part = _TimeSlice(self._clock, self._seconds)
         for obj, is_deleted in changes:
             self._known.put(obj, is_deleted=is_deleted)

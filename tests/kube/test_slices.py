@@ -116,6 +116,19 @@ def test_a_chunk_of_megabytes_is_split_in_parts() -> None:
     assert splitter.split(b"\n") == [b"b"]
 
 
+def test_a_chunk_of_one_line_is_that_line_within_the_same_limit() -> None:
+    splitter = LineSplitter(3)
+    assert [splitter.split(chunk) for chunk in (b"abc\n", b"\n", b"d", b"ef\n", b"g\n")] == [
+        [b"abc"],
+        [],
+        [],
+        [b"def"],
+        [b"g"],
+    ]
+    with pytest.raises(LineTooLongError):
+        splitter.split(b"abcd\n")
+
+
 def test_small_lines_that_cannot_be_read_fit_into_a_slice_together() -> None:
     """Each in a slice of its own, a burst of them would take as many iterations of the event loop."""
     bad = [json.dumps(event("ADDED", namespace(name))).replace("{}", '{"a": 1}').encode() for name in "ab"]
