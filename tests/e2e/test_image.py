@@ -65,6 +65,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
     tool("mmdebstrap")
     tool("runc")
     tool("kubectl")
+    tool("helm")
     podman, folder = tool("podman"), tmp_path_factory.mktemp("image")
     with storage(folder, podman):
         make_base(folder, podman)

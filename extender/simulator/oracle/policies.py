@@ -10,6 +10,7 @@
 
 import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import product
 from typing import Final, NamedTuple
 
 from extender.simulator.json_objects import JsonObject, labels_of, name_of, namespace_of, selects
@@ -22,6 +23,7 @@ from extender.simulator.oracle.brute_force import (
     check,
     matches_node_affinity,
     required_pod_terms,
+    required_terms,
 )
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -127,7 +129,11 @@ def _keeps_nodes(spec: JsonObject, pod: JsonObject, node: JsonObject) -> bool:
 
 
 def _with_pod_terms(spec: JsonObject, pod: JsonObject) -> JsonObject:
-    """The pod with the policy's pod terms and hard spread. A term that the pod has already changes no status."""
+    """The pod with the policy's pod terms and hard spread. A term that the pod has already changes no status.
+
+    The policy's node selector and node affinity are added too, because spread counts no pods on nodes that they exclude
+    (nodeAffinityPolicy, KEP-3094).
+    """
     added = {side: required_pod_terms({"spec": spec}, side) for side in (AFFINITY, ANTI_AFFINITY)}
     hard = [
         constraint
@@ -138,6 +144,9 @@ def _with_pod_terms(spec: JsonObject, pod: JsonObject) -> JsonObject:
         return pod
     merged = {**pod, "spec": dict(pod["spec"])}
     affinity = merged["spec"]["affinity"] = dict(pod["spec"].get("affinity") or {})
+    merged["spec"]["nodeSelector"] = (pod["spec"].get("nodeSelector") or {}) | (spec.get("nodeSelector") or {})
+    if (node_terms := _node_terms(spec, pod)) is not None:
+        affinity["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": node_terms}}
     for side, terms in added.items():
         if terms:
             affinity[side] = {**(affinity.get(side) or {}), _REQUIRED: required_pod_terms(pod, side) + terms}
@@ -145,6 +154,19 @@ def _with_pod_terms(spec: JsonObject, pod: JsonObject) -> JsonObject:
     merged = copy.deepcopy(merged)  # the policy and the pod stay as they are
     _merge_label_keys(merged)
     return merged
+
+
+def _node_terms(spec: JsonObject, pod: JsonObject) -> list[JsonObject] | None:
+    """The required node terms of the pod and of the policy, ANDed; None where neither has any."""
+    own, theirs = required_terms(pod), required_terms({"spec": spec})
+    if own is None or theirs is None:
+        return theirs if own is None else own
+    fields = ("matchExpressions", "matchFields")
+    return [
+        {field: [*(one.get(field) or []), *(other.get(field) or [])] for field in fields}
+        for one, other in product(own, theirs)
+        if any(one.values()) and any(other.values())  # an empty term matches no node
+    ]
 
 
 def _merge_label_keys(pod: JsonObject) -> None:

@@ -134,6 +134,26 @@ def test_every_pod_keeps_the_terms_for_other_pods_although_its_spec_lacks_them(
     ]
 
 
+@pytest.mark.parametrize(
+    "directive",
+    [
+        {"nodeSelector": {"pool": "db"}},
+        {"affinity": node_terms("db")},
+        {"affinity": node_terms("db"), "nodeSelector": {"pool": "db"}},
+    ],
+)
+@pytest.mark.parametrize("own", [{}, {"affinity": node_terms("db", "web")}], ids=["none", "own node affinity"])
+def test_spread_counts_no_pod_on_a_node_that_the_policy_excludes(directive: JsonObject, own: JsonObject) -> None:
+    """A pod that admission missed has no node selector of its own. Nodes may lose the label while pods run there."""
+    constraint = spread(labels={"app": "web"})
+    left = node("left", "z1", labels={"pool": "web"})
+    placed = web(**own)
+    held = policy(**directive, topologySpreadConstraints=[constraint])
+    two = [web("there", on="left"), node("free", "z2", labels={"pool": "db"})]
+    assert found(held, placed, GOOD, left, *two, missed=True) == []
+    assert len(found(policy(topologySpreadConstraints=[constraint]), placed, GOOD, left, *two, missed=True)) == 1
+
+
 def test_the_pods_that_were_judged_are_counted() -> None:
     oracle = PolicyOracle([policy()], {"default/b", "default/free"})
     free = pod("free", labels={"app": "free"})
