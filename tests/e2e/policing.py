@@ -51,6 +51,16 @@ async def established(api: Api) -> list[JsonObject]:
     return [await api.request("GET", f"{CRDS}/{name_of(document)}") for document in documents]
 
 
+async def without_crds(api: Api) -> None:
+    """Remove the CRDs that earlier tests have left, with their objects."""
+    async with asyncio.timeout(PATIENCE):
+        for document in yaml.safe_load_all(FILE.read_text("utf-8")):
+            path = f"{CRDS}/{name_of(document)}"
+            await api.delete(path)
+            while (await api.request("GET", path, allow=[404]))["kind"] != "Status":  # noqa: ASYNC110 -- no event across processes
+                await asyncio.sleep(0.05)
+
+
 async def without_policies(api: Api) -> None:
     for kind in ("ClusterPodSchedulingPolicy", "PodSchedulingPolicy"):
         path = path_of(policy(kind))

@@ -63,9 +63,15 @@ class Released:
         return found
 
     @property
+    def archive(self) -> Path:
+        """The OCI archive of the image; the chart has one too."""
+        (found,) = self.folder.glob("*-linux-*.oci.tar")
+        return found
+
+    @property
     def digest(self) -> str:
         """Of the image's manifest."""
-        with tarfile.open(self.file(".oci.tar")) as archive:
+        with tarfile.open(self.archive) as archive:
             return str(json.loads(content_of(archive, "index.json"))["manifests"][0]["digest"])
 
 

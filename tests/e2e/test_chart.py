@@ -18,6 +18,7 @@ from tests.deploy.charting import CHART, LAYOUTS, NAMESPACES, chart, helm
 from tests.e2e.cluster import Cluster, eventually_ready, every_object
 from tests.e2e.granting import kubeconfig_of_account
 from tests.e2e.overlays import missing, place_apart
+from tests.e2e.policing import without_crds
 from tests.e2e.programs import our_command
 from tests.e2e.serving import Extender
 from tests.fakes import PATIENCE
@@ -77,6 +78,7 @@ async def test_a_release_is_installed_changed_rolled_back_and_leaves_nothing(
     if release.namespace != "kube-system":
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}
         await cluster.api.request("POST", "/api/v1/namespaces", namespace, allow=[409])
+    await without_crds(cluster.api)  # helm refuses objects that another installation has made
     before = await every_object(cluster.api)
     await release.helm("install")
     try:

@@ -70,7 +70,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
     with storage(folder, podman):
         make_base(folder, podman)
         assert main(["--out", str(folder / "dist"), "--base", BASE, "--name", NAME]) == 0
-        (archive,) = (folder / "dist").glob("*.oci.tar")
+        (archive,) = (folder / "dist").glob("*-linux-*.oci.tar")
         pull = [podman, "pull", "--quiet", f"oci-archive:{archive}"]
         pulled = subprocess.run(pull, check=True, capture_output=True, text=True)
         yield Released(folder / "dist", pulled.stdout.strip(), podman)
@@ -78,7 +78,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
 
 @pytest.fixture(scope="module")
 def added(released: Released) -> dict[str, bytes]:
-    return files_of_highest_layer(released.file(".oci.tar"), released.digest)
+    return files_of_highest_layer(released.archive, released.digest)
 
 
 def test_the_release_has_its_image_a_bill_of_it_and_checksums_of_both(released: Released) -> None:
