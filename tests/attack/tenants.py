@@ -424,6 +424,7 @@ async def _(target: Target, _beside: Beside) -> str:
     return "failed: they are printed as they are" if is_raw else f"{len(printed)} bytes, each of them printable"
 
 
+# Exit code 3: the file cannot be read.
 _LIMITED = "import resource,subprocess,sys;r=subprocess.run(sys.argv[1:],stderr=subprocess.PIPE);print(r.returncode,resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss//1024)"
 
 
@@ -438,4 +439,4 @@ async def _(_target: Target, _beside: Beside) -> str:
         printed, _ = await process.communicate()
     code, mebibytes = map(int, printed.split())
     text = f"ended with {code}, {mebibytes} MiB at most"
-    return text if code == 2 and mebibytes < 400 else f"failed: {text}"
+    return text if code == 3 and mebibytes < 400 else f"failed: {text}"
