@@ -39,7 +39,7 @@ _LIMIT_NAMES: Final = tuple(
     field.encode_name for field in msgspec.structs.fields(ConstraintLimits) if field.name != "per_namespace"
 )
 
-_PARTS: Final = 16
+_PARTS: Final = 29  # each hexadecimal digit, as a UID ends with one, has a part of its own
 _CHANGES_A_STEP: Final = 1000  # of a later list, at 5 to 30 µs
 
 # Kinds that are added before all others, since the counts of a pod depend on them.

@@ -23,7 +23,7 @@ from extender.settings.rules import Rules
 from tests.builders import index_of, namespace, node, pod, term, workload
 from tests.contenders import cluster, contender, stage
 
-GROUP, OTHER = GroupKey("default", "policy", "a"), GroupKey("default", "policy", "b")
+GROUP, OTHER = GroupKey("ns", "policy", "a"), GroupKey("ns", "policy", "b")
 APART = [term("kubernetes.io/hostname", app="web")]
 PODS = {name: pod(name, labels={"app": "web"}, apart=APART, requests={"cpu": "1"}) for name in "abcdefgh"}
 

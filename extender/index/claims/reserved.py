@@ -280,16 +280,17 @@ class Reservations(ReservedView):
             if held is not None:
                 self._end(uid, is_freed=True)
             new[uid] = node
-        by_node: dict[str, list[Pod]] = {}
+        by_node, by_namespace = dict[str, list[Pod]](), dict[str, list[Pod]]()
         for uid, node in new.items():
             pod = self._pods[uid]
             self.held[uid] = _Held(group, node, pod)
             self._groups.setdefault(group, _Group(until)).pods.add(uid)
             by_node.setdefault(node, []).append(pod)
+            by_namespace.setdefault(pod.signature.namespace, []).append(pod)
         for node, pods in by_node.items():
             self._put(pods, node)
-        if new:
-            _add(self._rooms, group.namespace, [self._pods[uid] for uid in new], 1)
+        for namespace, pods in by_namespace.items():
+            _add(self._rooms, namespace, pods, 1)
 
     def _put(self, pods: Sequence[Pod], node: str) -> None:
         self.by_node.setdefault(node, {}).update((pod.uid, pod) for pod in pods)
@@ -321,7 +322,7 @@ class Reservations(ReservedView):
         if not reserved.pods:
             del self._groups[group]
         self._take(pod, node)
-        _add(self._rooms, group.namespace, (pod,), -1)
+        _add(self._rooms, pod.signature.namespace, (pod,), -1)
         if is_freed:
             self.changes.notify(Slot(uid, node), None)
 
