@@ -6,13 +6,13 @@ with what it calls, is left out: it plays the cluster.
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 
 import extender
 from tests.tasks.release.scene import Scene
+from tests.walking import noting
 
 PACKAGE = Path(extender.__file__).parent
 SIMULATOR = str(PACKAGE / "simulator")
@@ -36,14 +36,11 @@ async def walk() -> list[str]:
         if event == "call" and path.startswith(str(PACKAGE)) and not is_played(frame):
             files.append(path)
 
-    scene, earlier = Scene({"a": 8, "b": 3, "c": 2}), sys.getprofile()
+    scene = Scene({"a": 8, "b": 3, "c": 2})
     async with scene.leading():
         scene.create("x", 1, 2, 3)
-        sys.setprofile(note)
-        try:
+        with noting(note):
             await scene.pass_time(1, shown=False)
-        finally:
-            sys.setprofile(earlier)
     assert set(scene.released().values()) == {"b"}
     return files
 

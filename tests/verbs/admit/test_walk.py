@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -12,6 +11,7 @@ from extender.verbs.admit.decision import AdmitVerb
 from tests.builders import Json
 from tests.policies import expression, node_term, policy, requiring
 from tests.verbs.admit.reviewing import pod, review, verb
+from tests.walking import noting
 
 PACKAGE = Path(extender.__file__).parent
 
@@ -25,12 +25,8 @@ def walk(admit: AdmitVerb, sent: Json) -> list[str]:
             files.append(frame.f_code.co_filename)
 
     _drive(admit, sent)  # the first review also fills caches
-    earlier = sys.getprofile()
-    sys.setprofile(note)
-    try:
+    with noting(note):
         _drive(admit, sent)
-    finally:
-        sys.setprofile(earlier)
     return files
 
 
