@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,16 @@ DOCUMENTS = sorted(
 OTHERS = re.compile(r"\.(crt|dev|json|key|md|svg|yaml)$|^limits\.(cpu|memory)$")
 VALUES = {"policies.failurePolicy", "policies.timeoutSeconds"}  # of the chart, in a section that settings have too
 EACH = pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+# How a document speaks of a state of the product that no user has had.
+EARLIER_STATES = re.compile(
+    r"\b[Ee]arlier (versions?|releases?) of (the|this) (extender|product)|\bIn (earlier|older|previous) versions\b"
+    r"|\b([Ff]ormerly|[Pp]reviously|(has|have|was|were) (been )?renamed|not been released)\b|Apply `[^`]+`( and `[^`]+`)? again"
+)
+# In a changelog also the comparison itself: "Before, ...", "9 s in place of 40", "(7 before)".
+COMPARISONS = re.compile(
+    EARLIER_STATES.pattern + r"|\bBefore, |\d before\)|(instead|in place) of \d|\b(no longer|any more)\b"
+)
+LONGEST_PAGE = 1500  # words: what is longer belongs into the document of the capability
 
 
 def anchors(path: Path) -> set[str]:
@@ -71,3 +82,33 @@ def test_names_are_found() -> None:
     text = "".join((ROOT / document).read_text("utf-8") for document in DOCUMENTS)
     assert "`extender_pods_over_limit`" in text
     assert re.search(r"`server\.tls\.clients`", text)
+
+
+@EACH
+def test_documents_speak_of_no_state_before_the_first_release(document: Path) -> None:
+    assert [match[0] for match in EARLIER_STATES.finditer((ROOT / document).read_text("utf-8"))] == []
+
+
+def test_the_changelog_says_on_one_page_what_this_version_has() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    headings = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
+    assert headings[0].splitlines()[0].startswith(f"[{project['version']}]"), "the topmost heading is the next version"
+    assert len(headings[0].split()) <= LONGEST_PAGE
+    assert COMPARISONS.findall(headings[-1]) == [], "the first release has nothing to be compared with"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "In earlier versions the Service had a selector.",
+        "Apply `deploy/policies` again for the schema.",
+        "It has not been released yet.",
+        "A pod keeps its room. Before, another pod could get it.",
+        "A taint takes 46 ms instead of 82.",
+        "Certificates with less than 14 days left (7 before) are named.",
+        "The command no longer reads it.",
+    ],
+)
+def test_comparisons_with_earlier_states_are_found(line: str) -> None:
+    """The tests above would pass documents whose comparisons they cannot read."""
+    assert COMPARISONS.search(line)

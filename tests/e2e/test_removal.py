@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from extender.simulator.json_objects import JsonObject, name_of
+from extender.simulator.json_objects import JsonObject
 from tests.deploy.building import OVERLAYS
 from tests.e2e import controllers
 from tests.e2e.client import pod_path
@@ -27,7 +27,6 @@ from tests.e2e.removal import (
     cert_manager,
     commands,
     enabling_policies,
-    endpoint_slice,
     removing,
 )
 from tests.fakes import PATIENCE
@@ -84,49 +83,3 @@ async def test_an_overlay_that_was_used_is_removed_by_the_commands_of_the_readme
                 await asyncio.sleep(0.2)
         assert left == set()
         assert before - await every_object(api) == set()
-
-
-async def test_the_commands_for_an_upgrade_remove_the_endpoints_that_a_selector_left(
-    cluster: Cluster, assets: Path, tmp_path: Path
-) -> None:
-    if not controllers.is_there(assets):
-        pytest.skip(f"{PROGRAM} is not in {assets}: NOTHING IS KNOWN of the endpoints that controllers make")
-    api, shell = cluster.api, Shell(cluster, tmp_path)
-    manifest = tmp_path / "deploy" / "overlays" / "service" / "service.yaml"
-    text = manifest.read_text("utf-8")
-    selector = "  selector: {app.kubernetes.io/name: placement-extender, app.kubernetes.io/component: extender}\n"
-    endpoints = "/api/v1/namespaces/placement-extender/endpoints"
-    slices = "/apis/discovery.k8s.io/v1/namespaces/placement-extender/endpointslices"
-    more = ("endpoints-controller", "endpointslice-controller", "endpointslice-mirroring-controller")
-
-    async def made_by_controllers() -> set[str]:
-        found = [*(await api.list(slices))[0], *(await api.list(endpoints))[0]]
-        return {name_of(each) for each in found}
-
-    async with controlled(cluster, assets, *CONTROLLERS, *more):
-        manifest.write_text(text.replace("spec:\n", f"spec:\n{selector}", 1), "utf-8")
-        await shell.run("kubectl apply -k deploy/overlays/service")
-        for number, each in enumerate(await Use(cluster, "service", tmp_path).pods()):
-            await cluster.api.patch(
-                f"{pod_path(each)}/status",
-                {
-                    "status": {
-                        "phase": "Running",
-                        "podIP": f"10.9.201.{number}",
-                        "podIPs": [{"ip": f"10.9.201.{number}"}],
-                        "conditions": [{"type": "Ready", "status": "True"}],
-                    }
-                },
-            )
-        async with asyncio.timeout(PATIENCE):
-            while len(await made_by_controllers()) < 2:  # noqa: ASYNC110 -- no event across processes
-                await asyncio.sleep(0.1)
-        manifest.write_text(text, "utf-8")
-        await shell.run("kubectl apply -k deploy/overlays/service")
-        leader = endpoint_slice("placement-extender-leader", "placement-extender", "placement-extender", [])
-        await api.create(leader)
-        assert len(await made_by_controllers()) > 2, "they stay when the selector goes"
-        await shell.run(commands("Upgrading"))
-        await asyncio.sleep(2)  # a controller that makes them again would have
-        assert await made_by_controllers() == {"placement-extender-leader"}
-        await shell.run(removing("Remove the service"))
