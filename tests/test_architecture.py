@@ -33,17 +33,23 @@ HEIGHTS = (
 # On which floor a file of a feature stands, by its name.
 FLOOR_OF_FILE = {
     "charges": "model",
+    "directive": "model",
     "settings": "settings",
     "schema": "wire",
     "table": "index",
     "crossing": "index",
     "rule": "rules",
     "native": "verbs",
+    "broken": "verbs",
     "report": "doctor",
     "cli": "cli",
 }
 # The modules of the kernel that know a feature, and the files of it that they know.
 KNOWN_FEATURES = {
+    "model/policies.py": {"execution.directive"},
+    "wire/policies/policies_v1.py": {"execution.directive", "execution.schema"},
+    "wire/policies/policy_schema.py": {"execution.schema"},
+    "cli/policy.py": {"execution.broken"},
     "settings/configuration.py": {"quotas.settings"},
     "wire/objects/kinds.py": {"quotas.schema"},
     "wire/objects/trim.py": {"quotas.schema"},

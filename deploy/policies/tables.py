@@ -13,13 +13,19 @@ from typing import Final, NamedTuple
 import yaml
 
 from deploy.policies.crds import structural
+from extender.features.execution.schema import EXECUTION
 from extender.wire.policies.policy_schema import SPEC, SPREAD
 from extender.wire.policies.release_schema import RELEASE
 from extender.wire.policies.schema import Field, Many, Record, Text, Type, WholeNumber
 
 README: Final = Path(__file__).resolve().parents[2] / "config" / "policies" / "README.md"
 _TABLE: Final = re.compile(r"(?<=\| field \| meaning \| default \|\n\|---\|---\|---\|\n)(?:\|.*\n)+")
-_TABLES: Final = (("", SPEC), ("spec.spread.", SPREAD), ("spec.release.", RELEASE))  # in the order of the document
+_TABLES: Final = (
+    ("", SPEC),
+    ("spec.spread.", SPREAD),
+    ("spec.release.", RELEASE),
+    ("spec.execution.", EXECUTION),
+)  # in the order of the document
 
 
 class _Row(NamedTuple):

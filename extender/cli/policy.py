@@ -35,6 +35,7 @@ from extender.cli.sources import (
     settings_of,
     table,
 )
+from extender.features.execution.broken import watching_document
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import NodeAffinity
@@ -320,6 +321,7 @@ def _tested(
         "notes": response.get("auditAnnotations") or {},  # what the audit log of an API server would have
         "nodes": nodes,
         "scheduling": None if pod is None else held_at_scheduling(pod, index, known.nodes, settings),
+        "execution": None if pod is None else watching_document(pod.signature, index.view, settings),
         "admitted": after,
         "given": obj,
         "group": None,
@@ -512,6 +514,8 @@ def _outcome(document: JsonObject, most: int) -> Iterator[str]:
     if nodes is not None:
         yield _nodes(nodes, most)
     yield from _held_lines(held, most) if held is not None else ()
+    if (watched := document["execution"]) is not None:
+        yield f"watched while it runs: {', '.join(watched['constraints'])} by {watched['policy']} ({watched['mode']})"
     yield from group_lines(document["group"]) if document["group"] is not None else ()
 
 

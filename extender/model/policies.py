@@ -13,6 +13,7 @@ from enum import StrEnum
 from operator import add
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
+from extender.features.execution.directive import ExecutionSpec
 from extender.model.constraints.clauses import Clause
 from extender.model.constraints.directed import Directed, DirectedTerm, Element
 from extender.model.constraints.labels import Labels
@@ -50,6 +51,7 @@ class Moment(StrEnum):
     ADMISSION = "Admission"
     SCHEDULING = "Scheduling"
     RELEASE = "Release"
+    EXECUTION = "Execution"
 
 
 class Targets(StrEnum):
@@ -393,7 +395,7 @@ class Directives:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A valid policy. ``release`` is set where the policy acts at the moment of release."""
+    """A valid policy. ``release`` and ``execution`` are set where the policy acts at these moments."""
 
     key: PolicyKey
     scope: PolicyScope
@@ -406,6 +408,7 @@ class Policy:
     failure_policy: FailurePolicy = FailurePolicy.IGNORE
     mode: Mode = Mode.ENFORCE
     release: ReleaseSpec | None = None
+    execution: ExecutionSpec | None = None
 
     @property
     def order(self) -> tuple[bool, int, str, str]:

@@ -134,7 +134,7 @@ def _own_warnings(policy: Policy, spec: JsonObject) -> Iterator[str]:
         yield "spec.podSelector: is absent, so the policy selects no pod; {} selects all"
     if scope.namespace_selector.nothing:
         yield "spec.namespaceSelector: is absent, so the policy selects no namespace; {} selects all"
-    if directives.is_empty and policy.release is None:
+    if directives.is_empty and policy.release is None and policy.execution is None:
         yield "spec: the policy directs nothing"
     elif policy.when == {Moment.RELEASE} and not directives.is_empty:
         yield "spec.when: the directives have no effect at release, only `release` has"

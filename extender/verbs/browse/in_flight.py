@@ -233,3 +233,6 @@ def _texts(policy: Policy) -> Iterator[str]:
     if release is not None:
         kind = "Preferred" if release.does(NoRoom.SEVERAL_DOMAINS) else "Required"
         yield f"pods are released together, {kind} within {' and '.join(release.topology)}"
+    if policy.execution is not None:
+        watched = ", ".join(sorted(map(str, policy.execution.constraints)))
+        yield f"execution {policy.execution.mode}: {watched}"

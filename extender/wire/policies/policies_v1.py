@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from extender.features.execution.directive import PAUSED_ANNOTATION
+from extender.features.execution.schema import read_execution
 from extender.model.constraints.directed import Element
 from extender.model.constraints.node_affinity import NodeAffinity, NodeSelectorTerm, node_selector
 from extender.model.constraints.selectors import EVERYTHING, NOTHING, LabelSelector, parse_selector, requirement
@@ -63,6 +65,7 @@ from extender.wire.policies.release_options import read_options
 from extender.wire.policies.release_schema import DOMAIN, RELEASE, SIZE
 from extender.wire.policies.schema import reader_of
 
+_PAUSED: Final = f'"{PAUSED_ANNOTATION}"'.encode()
 _DEFAULT_WHEN: Final = ("Admission", "Scheduling")
 
 
@@ -116,6 +119,7 @@ def read_policy(found: JsonObject, limits: ConstraintLimits = DEFAULT_LIMITS, *,
         directives=_directives(spec),
         generation=_generation(metadata),
         release=_release(spec),
+        execution=read_execution(spec, metadata.get("annotations") or {}),
         **behaviour,
     )
 
@@ -123,7 +127,9 @@ def read_policy(found: JsonObject, limits: ConstraintLimits = DEFAULT_LIMITS, *,
 def trim_policy(raw: PolicyJson, limits: ConstraintLimits, kind: str, group: str) -> PolicyObject:
     """A watched policy, without its resourceVersion: a change of its status alone changes no decision."""
     meta = raw.metadata or PolicyMetaJson()
-    metadata = {"name": meta.name, "namespace": meta.namespace, "generation": meta.generation}
+    metadata: JsonObject = {"name": meta.name, "namespace": meta.namespace, "generation": meta.generation}
+    if _PAUSED in bytes(meta.annotations):  # other annotations are not kept, because they decide nothing
+        metadata["annotations"] = {PAUSED_ANNOTATION: ""}
     found = {"apiVersion": f"{group}/{VERSION}", "kind": kind, "metadata": metadata, "spec": raw.spec}
     try:
         return PolicyObject(read_policy(found, limits, kind=kind), found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from extender.features.execution.schema import ACTS_AT_EXECUTION, EXECUTION_FIELD
 from extender.model.policies import PLAIN_SCALARS, ConflictPolicy, FailurePolicy, JsonObject, Mode, Moment, Targets
 from extender.wire.policies.field_errors import (
     INT32,
@@ -244,6 +245,7 @@ SPEC: Final = Record(
             RELEASE,
             "Holds pods at a gate until their group is complete, and releases them together into one domain (KEP-3838).",
         ),
+        EXECUTION_FIELD,
         Field("nodeSelector", LABELS, "Labels that the node must have.", check=check_labels),
         Field("nodeName", _CHECKED_NAME, "The node. The pod does not pass a scheduler then."),
         Field("affinity", AFFINITY, "As in a pod.", check=check_affinity),
@@ -339,6 +341,7 @@ SPEC: Final = Record(
                 ErrorType.FORBIDDEN,
             ),
         ),
+        ACTS_AT_EXECUTION,
     ),
 )
 # Lacks the field that only the cluster-wide kind has. `policy_validation` refuses it with a text of its own, because a

@@ -46,7 +46,7 @@ FULL: Final[Json] = {
                 "priorityClassNames": ["batch"],
             },
         },
-        "when": ["Admission", "Scheduling", "Release"],
+        "when": ["Admission", "Scheduling", "Release", "Execution"],
         "targets": "Both",
         "priority": -5,
         "conflictPolicy": "Override",
@@ -79,6 +79,16 @@ FULL: Final[Json] = {
             "exclusive": True,
             "noRoom": [{"action": "GrowingDomain"}, {"action": "Wait", "after": "1m30s"}],
             "laterPods": "ReplaceOrMove",
+        },
+        "execution": {
+            "mode": "Evict",
+            "constraints": ["NodeAffinity", "PodAffinity", "PodAntiAffinity", "TopologySpread"],
+            "after": "2m30s",
+            "minAge": "1h",
+            "maxConcurrent": 3,
+            "maxPerMinute": 60,
+            "localStorage": "Keep",
+            "persistentVolumes": "Move",
         },
         "nodeSelector": {"example.com/pool": "etcd", "dedicated": ""},
         "affinity": {
@@ -227,6 +237,10 @@ def _release(**fields: Any) -> Json:
     return {"when": ["Release"], "release": {"topology": ["zone"], **fields}}
 
 
+def _execution(**fields: Any) -> Json:
+    return {"when": ["Execution"], "execution": fields}
+
+
 def _domain(name: str, *values: str, **fields: Any) -> Json:
     return {"name": name, "values": list(values), **fields}
 
@@ -279,6 +293,17 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
     ),
     "when: nothing": ({"when": []}, "spec.when"),
     "when: unknown": ({"when": ["Eviction"]}, "spec.when[0]"),
+    "execution: not at execution": ({"execution": {"mode": "Report"}}, "spec.execution"),
+    "execution: an unknown mode": (_execution(mode="Delete"), "spec.execution.mode"),
+    "execution: no constraint": (_execution(constraints=[]), "spec.execution.constraints"),
+    "execution: an unknown constraint": (_execution(constraints=["Preferred"]), "spec.execution.constraints[0]"),
+    "execution: after is too long": (_execution(after="25h"), "spec.execution.after"),
+    "execution: after is no duration": (_execution(after="soon"), "spec.execution.after"),
+    "execution: minAge is too long": (_execution(minAge="169h"), "spec.execution.minAge"),
+    "execution: no move at a time": (_execution(maxConcurrent=0), "spec.execution.maxConcurrent"),
+    "execution: no move in a minute": (_execution(maxPerMinute=0), "spec.execution.maxPerMinute"),
+    "execution: unknown choice of local storage": (_execution(localStorage="Delete"), "spec.execution.localStorage"),
+    "execution: unknown choice of volumes": (_execution(persistentVolumes="Copy"), "spec.execution.persistentVolumes"),
     "targets: unknown": ({"targets": "Deployments"}, "spec.targets"),
     "priority: too large": ({"priority": 2**31}, "spec.priority"),
     "conflict policy: unknown": ({"conflictPolicy": "Merge"}, "spec.conflictPolicy"),

@@ -1,0 +1,8 @@
+"""Constraints that hold while pods run: `when: [Execution]` of a policy, and its field `execution`.
+
+Kubernetes checks required affinity and spread when a pod is placed, and never again. A policy with this moment watches
+them for the pods that it selects. `mode: Report` shows which constraints are broken. `mode: Evict` also moves pods: the
+pod is evicted, and its controller creates a replacement, for which a node is found first. From the field to the move:
+
+- `directive` has the values of the field `execution`, `schema` declares the field.
+"""

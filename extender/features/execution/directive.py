@@ -1,0 +1,65 @@
+"""The field `execution` of a policy: which required constraints of running pods are watched, and how their pods are moved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class ExecutionMode(StrEnum):
+    """Report shows broken constraints and planned moves. Evict also carries out the moves."""
+
+    REPORT = "Report"
+    EVICT = "Evict"
+
+
+class WatchedConstraint(StrEnum):
+    """A kind of required constraint, those of the pod and those that policies direct.
+
+    Preferences are not watched, because a wish is no reason to end a pod.
+    """
+
+    NODE_AFFINITY = "NodeAffinity"
+    POD_AFFINITY = "PodAffinity"
+    POD_ANTI_AFFINITY = "PodAntiAffinity"
+    TOPOLOGY_SPREAD = "TopologySpread"
+
+
+class VolumeChoice(StrEnum):
+    """What is done with a pod that has volumes of a kind."""
+
+    MOVE = "Move"
+    KEEP = "Keep"
+
+
+PAUSED_ANNOTATION: Final = "placement.extender.dev/moves-paused"
+DEFAULT_AFTER: Final = "5m"
+DEFAULT_MIN_AGE: Final = "10m"
+EVERY_CONSTRAINT: Final = frozenset(WatchedConstraint)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSpec:
+    """The field, with every default filled in. Durations are seconds.
+
+    - ``after``: a constraint must have been broken for so long before a pod is moved for it.
+    - ``min_age``: younger pods are not moved.
+    - ``max_concurrent``: moves of the policy at a time. A controller has at most one move at a time.
+    - ``paused``: no move begins while the policy has the annotation `PAUSED_ANNOTATION`.
+    - ``local_storage``: pods with emptyDir volumes, whose content a move deletes.
+    - ``persistent_volumes``: pods with PersistentVolumeClaims, which may bind them to nodes that the extender does not know.
+    """
+
+    mode: ExecutionMode = ExecutionMode.REPORT
+    constraints: frozenset[WatchedConstraint] = EVERY_CONSTRAINT
+    after: float = 300.0
+    min_age: float = 600.0
+    max_concurrent: int = 10
+    max_per_minute: int = 10
+    local_storage: VolumeChoice = VolumeChoice.MOVE
+    persistent_volumes: VolumeChoice = VolumeChoice.KEEP
+    paused: bool = False
+
+
+DEFAULT_EXECUTION: Final = ExecutionSpec()
