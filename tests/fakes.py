@@ -141,10 +141,19 @@ class FakeHandler(Generic[T]):
             raise self.failure
         self.batches.append(list(changes))
         for found, deleted in changes:
-            if deleted:
-                self.objects.pop(found.key, None)
-            else:
-                self.objects[found.key] = found
+            self._keep(found, is_deleted=deleted)
+
+    def apply_one(self, obj: T, *, is_deleted: bool) -> None:
+        if self.failure:
+            raise self.failure
+        self.batches.append([(obj, is_deleted)])
+        self._keep(obj, is_deleted=is_deleted)
+
+    def _keep(self, obj: T, *, is_deleted: bool) -> None:
+        if is_deleted:
+            self.objects.pop(obj.key, None)
+        else:
+            self.objects[obj.key] = obj
 
     @property
     def changes(self) -> list[tuple[T, bool]]:

@@ -17,7 +17,7 @@ import socket
 import termios
 from array import array
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any, Final, Protocol
@@ -82,6 +82,9 @@ class _TinyPartsGuard(asyncio.Protocol):
         self._transport = transport
         self._parser = parser
         self._parse = parser.data_received
+        self.is_lost = False
+        # Called after the parser has received something, or the connection is lost.
+        self.on_received: Callable[[], None] | None = None
 
     # Called by the event loop.
 
@@ -89,14 +92,19 @@ class _TinyPartsGuard(asyncio.Protocol):
         # Line ends count the parts: each chunk and each interim answer has one.
         if len(data) > _FEW_BYTES and data.count(b"\n") * _BYTES_OF_A_LINE > len(data):
             self._transport.abort()
-        else:
-            self._parse(data)
+            return
+        self._parse(data)
+        if self.on_received is not None:
+            self.on_received()
 
     def eof_received(self) -> bool | None:
         return self._parser.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._parser.connection_lost(exc)
+        self.is_lost = True
+        if self.on_received is not None:
+            self.on_received()
 
     def pause_writing(self) -> None:
         self._parser.pause_writing()
@@ -119,6 +127,8 @@ class ByteStream:
         self._doing = doing
         self._given = 0
         transport = response.connection.transport if response.connection is not None else None
+        protocol = transport.get_protocol() if transport is not None else None
+        self._guard = protocol if isinstance(protocol, _TinyPartsGuard) else None
         connected = transport.get_extra_info("socket") if transport is not None else None
         self.descriptor: int = -1 if connected is None else connected.fileno()
         self._socket = connected
@@ -160,10 +170,7 @@ class ByteStream:
         """
         if self.buffered:
             await asyncio.sleep(0)  # a read of buffered bytes does not wait, so other tasks would not run
-        self._deadline = self._loop.time() + patience
-        # The timer is moved only to an earlier deadline. When it is due it looks for the current one.
-        if self._timer is None or self._ends_at > self._deadline:
-            self._arm()
+        self._set_deadline(patience)
         try:
             chunk = await self._content.readany()
         except (RuntimeError, *TRANSLATED) as error:  # RuntimeError: the connection broke between two reads
@@ -174,6 +181,54 @@ class ByteStream:
             self._deadline = inf
         self._given += len(chunk)
         return chunk
+
+    async def read_unhandled(self, patience: Callable[[], float], handle: Callable[[bytes], bool]) -> bytes | None:
+        """As `read`, but calls ``handle`` with each chunk in the step in which it arrives. So it wakes no task.
+
+        Returns the first chunk that ``handle`` does not handle. Raises what ``handle`` raises. ``patience`` returns the
+        seconds to wait for the next chunk.
+
+        To wake the task for each chunk takes as long as decoding and applying an event.
+        """
+        # What is buffered has arrived while no chunk was handled. The task handles it, as other tasks run in between.
+        if self._guard is not None and not self.buffered and not self._has_ended:
+            waiter: asyncio.Future[bytes | None] = self._loop.create_future()
+
+            def receive() -> None:
+                try:
+                    while self.buffered and not waiter.done():
+                        chunk = self._content.read_nowait()
+                        self._given += len(chunk)
+                        if not handle(chunk):
+                            waiter.set_result(chunk)
+                        self._set_deadline(patience())
+                    if self._has_ended and not waiter.done():
+                        waiter.set_result(None)
+                except Exception as error:  # noqa: BLE001 (raised by the task that waits)
+                    if not waiter.done():
+                        waiter.set_exception(error)
+
+            self._set_deadline(patience())
+            self._guard.on_received = receive
+            try:
+                chunk = await waiter
+            finally:
+                self._guard.on_received, self._deadline = None, inf
+            if chunk is not None:
+                return chunk
+        return await self.read(patience())
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether a read would return or raise at once, although no bytes are buffered."""
+        content = self._content
+        return content.is_eof() or content.exception() is not None or (self._guard is not None and self._guard.is_lost)
+
+    def _set_deadline(self, patience: float) -> None:
+        self._deadline = self._loop.time() + patience
+        # The timer is moved only to an earlier deadline. When it is due it looks for the current one.
+        if self._timer is None or self._ends_at > self._deadline:
+            self._arm()
 
     def close(self) -> None:
         """Stops the timer. Idempotent."""
@@ -196,6 +251,8 @@ class ByteStream:
             return
         self._is_silent = True
         self._response.close()
+        if self._guard is not None and self._guard.on_received is not None:
+            self._guard.on_received()  # a connection whose other side is gone may end much later
 
 
 _SIZE: Final = array("i", [0])  # filled by the system call and read at once, on one thread

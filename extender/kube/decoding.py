@@ -69,6 +69,11 @@ class LineSplitter:
         self._pieces: list[bytes] = []
         self._held = 0
 
+    @property
+    def holds_part(self) -> bool:
+        """Whether bytes wait for the rest of their line."""
+        return bool(self._pieces)
+
     def split_parts(self, chunk: bytes) -> Iterator[list[bytes]]:
         """The lines of a chunk, part by part, because a chunk of megabytes may be all newlines, at 30 ns each."""
         for start in range(0, len(chunk), _PART_BYTES):

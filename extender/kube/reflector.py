@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from random import Random
 from typing import Final, Generic, Protocol, TypeVar
@@ -62,6 +63,8 @@ _MOST_SHORT_ROUNDS: Final = 10  # normal ends in a row that need no pause
 _SHORT_PAUSE: Final = 0.1
 _OUTAGES: Final = frozenset({RestartReason.REJECTED, RestartReason.UNDECODABLE, RestartReason.OVERSIZED})
 _NOT_SERVED_AFTER: Final = 2  # answers 404 in a row
+# Bytes of a chunk whose lines are decoded and applied in one step: at most 2 ms, and no line needs a step of its own.
+_AT_ONCE_BYTES: Final = 2**14
 _INITIAL_TRIES: Final = 3  # streaming lists that may break off before one list is read in pages
 
 T = TypeVar("T", bound=Object)
@@ -69,7 +72,10 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class EventHandler(Protocol[T_contra]):
-    """What the reflector calls. ``replace`` and ``apply`` may wait. That delays the events of this kind only."""
+    """What the reflector calls. ``replace`` and ``apply`` may wait. That delays the events of this kind only.
+
+    A few changes that have arrived alone are applied by ``apply_one``, in the step in which their bytes arrive.
+    """
 
     def held(self, key: str) -> Object | None:
         """The object that is held under a key. A later list replaces an equal object by it, to save memory."""
@@ -82,6 +88,9 @@ class EventHandler(Protocol[T_contra]):
 
     async def apply(self, changes: Sequence[tuple[T_contra, bool]]) -> None:
         """Applies (object, whether it was deleted), in order. After a lost connection a change may be repeated."""
+
+    def apply_one(self, obj: T_contra, *, is_deleted: bool) -> None:
+        """Applies one change at once, as ``apply``."""
 
 
 class Reflector(Generic[T]):
@@ -262,26 +271,18 @@ class Reflector(Generic[T]):
         query |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
         begun, until = now(), now() + seconds + options.watch_slack
         splitter = LineSplitter(options.longest_line)
+        patience = partial(self._patience, begun, until)
+        handle = partial(self._handle_at_once, splitter, handler)
         async with self._connection.stream(self._kind.path, query) as stream:
             if initial is None:
                 self.status.phase, self.status.outage = ReflectorPhase.WATCHING, ""
             self.backlog.begin(stream)
             self._has_news = False
             try:
-                # Two bounds of the wait for a chunk: silence, and the end of the initial events or of the watch with
-                # its slack.
                 while True:
-                    is_initial = self.status.phase is ReflectorPhase.LISTING
-                    bound = begun + self._initial_seconds() if is_initial else until
-                    silence = options.initial_silence if is_initial else options.max_silence
-                    chunk = await self._read(stream, min(silence, bound - now()))
-                    # Without an end of the initial events, the server has ignored the request for a streaming list.
-                    if chunk is None and is_initial:
-                        return self._without_watch_list("the initial events had no end")
+                    chunk = await self._read(stream, patience, handle)
                     if chunk is None:
-                        return WatchEnd(
-                            RestartReason.SILENT, f"nothing for {silence:.0f} s", doubtful=True, at_once=True
-                        )
+                        return self._end_of_silence()
                     if not chunk:
                         return WatchEnd(RestartReason.ENDED, "the server ended the watch")
                     # A chunk of megabytes may have many parts: other tasks run in between.
@@ -292,23 +293,67 @@ class Reflector(Generic[T]):
                         if end:
                             return end
                     self._note_handled()
+            except _WatchEndedError as ended:
+                return ended.end
             except LineTooLongError as error:
                 return WatchEnd(RestartReason.OVERSIZED, str(error), relist=True)
             finally:
                 self.backlog.end()
 
-    def _initial_seconds(self) -> float:
-        """How long the initial events may take: longer, the more objects have come."""
-        return self._options.initial_seconds + self.status.listed * self._options.initial_seconds_per_object
+    def _patience(self, begun: float, until: float) -> float:
+        """The seconds to wait for a chunk. Two bounds: silence, and the end of the initial events or of the watch."""
+        options, now = self._options, self._clock.now()
+        if self.status.phase is ReflectorPhase.LISTING:
+            # The initial events may take longer, the more objects have come.
+            seconds = options.initial_seconds + self.status.listed * options.initial_seconds_per_object
+            return max(min(options.initial_silence, begun + seconds - now), 0.0)
+        return max(min(options.max_silence, until - now), 0.0)
 
-    async def _read(self, stream: ByteStream, patience: float) -> bytes | None:
+    def _end_of_silence(self) -> WatchEnd:
+        # Without an end of the initial events, the server has ignored the request for a streaming list.
+        if self.status.phase is ReflectorPhase.LISTING:
+            return self._without_watch_list("the initial events had no end")
+        text = f"nothing for {self._options.max_silence:.0f} s"
+        return WatchEnd(RestartReason.SILENT, text, doubtful=True, at_once=True)
+
+    async def _read(
+        self, stream: ByteStream, patience: Callable[[], float], handle: Callable[[bytes], bool]
+    ) -> bytes | None:
+        """The next chunk that the task must handle."""
         if self.status.phase is ReflectorPhase.WATCHING:
             stream.shorten()
-        chunk = await stream.read(max(patience, 0.0))
+            chunk = await stream.read_unhandled(patience, handle)
+        else:
+            chunk = await stream.read(patience())
         if chunk:
-            self.status.bytes_read += len(chunk)
-            self.backlog.note_received(len(chunk), self._clock.now())
+            self._note_read(chunk)
         return chunk
+
+    def _note_read(self, chunk: bytes) -> None:
+        self.status.bytes_read += len(chunk)
+        self.backlog.note_received(len(chunk), self._clock.now())
+
+    def _handle_at_once(self, splitter: LineSplitter, handler: EventHandler[T], chunk: bytes) -> bool:
+        """Handles a short chunk of whole lines without a pause: mostly one event. Returns False for any other chunk.
+
+        Raises ``_WatchEndedError`` if the watch cannot be read further.
+        """
+        if len(chunk) > _AT_ONCE_BYTES or splitter.holds_part or not chunk.endswith(b"\n"):
+            return False
+        self._note_read(chunk)
+        lines, at = splitter.split(chunk), 0
+        while at < len(lines):
+            taken = self._decoder.decode_lines(lines, at)
+            at = taken.end
+            self.status.events += len(taken.changes)
+            self._note_unreadable(taken)
+            for obj, is_deleted in taken.changes:
+                handler.apply_one(obj, is_deleted=is_deleted)
+            self._note_version(taken)
+            if end := _end_of(taken):
+                raise _WatchEndedError(end)
+        self._note_handled()
+        return True
 
     async def _handle_lines(
         self, lines: list[bytes], handler: EventHandler[T], initial: Listed[T] | None, begun: float
@@ -326,10 +371,8 @@ class Reflector(Generic[T]):
                 await self._collect(taken, handler, initial, begun)
             else:
                 await self._apply(taken, handler)
-            if taken.failure:
-                return end_of_status(taken.failure)
-            if taken.lost_change:
-                return WatchEnd(RestartReason.UNDECODABLE, "a change could not be read", relist=True)
+            if end := _end_of(taken):
+                return end
             if made == "prepared":
                 await in_steps(self._kind.prepare_event(lines[at]))
             elif made == "simplified":
@@ -346,12 +389,18 @@ class Reflector(Generic[T]):
             self.status.last_heard, self._has_news = known, False
 
     async def _apply(self, taken: Slice[T], handler: EventHandler[T]) -> None:
-        _note_unreadable(taken, self._unreadable)
-        self.status.unreadable = len(self._unreadable)
+        self._note_unreadable(taken)
         if taken.is_large:
             await asyncio.sleep(0)
         if taken.changes:
             await handler.apply(taken.changes)
+        self._note_version(taken)
+
+    def _note_unreadable(self, taken: Slice[T]) -> None:
+        _note_unreadable(taken, self._unreadable)
+        self.status.unreadable = len(self._unreadable)
+
+    def _note_version(self, taken: Slice[T]) -> None:
         if _can_continue_from(taken.version):
             self.status.resource_version = taken.version
             self.status.error = ""
@@ -401,6 +450,23 @@ class WatchEnd:
     at_once: bool = False
     # The API server does not know the resource.
     not_served: bool = False
+
+
+class _WatchEndedError(Exception):
+    """Raised where the lines of a chunk end the watch, and no task waits for their end."""
+
+    def __init__(self, end: WatchEnd) -> None:
+        super().__init__(end.text)
+        self.end = end
+
+
+def _end_of(taken: Slice[T]) -> WatchEnd | None:
+    """The end that a slice of lines leads to; None if the watch can be read further."""
+    if taken.failure:
+        return end_of_status(taken.failure)
+    if taken.lost_change:
+        return WatchEnd(RestartReason.UNDECODABLE, "a change could not be read", relist=True)
+    return None
 
 
 def end_of_error(error: KubeError) -> WatchEnd:

@@ -161,14 +161,15 @@ class KindHandler:
 
     async def apply(self, changes: Sequence[tuple[Object, bool]]) -> None:
         """Applies (object, whether it was deleted), in order, in time slices."""
-        if len(changes) == 1:  # as mostly: then the reflector, which reads on, lets other tasks run
-            self._known.put(changes[0][0], is_deleted=changes[0][1])
-            return
         part = _TimeSlice(self._clock, self._seconds)
         for obj, is_deleted in changes:
             self._known.put(obj, is_deleted=is_deleted)
             if part.is_over():
                 await part.yield_to_others()
+
+    def apply_one(self, obj: Object, *, is_deleted: bool) -> None:
+        """Applies one change."""
+        self._known.put(obj, is_deleted=is_deleted)
 
     async def _load(self, objects: Mapping[str, Object], unreadable: Collection[str]) -> None:
         """The first list, added in time slices. Objects left by a failed attempt are deleted."""

@@ -41,6 +41,7 @@ class Course:
     unreadable: int = 0
     error: str | None = None
     options: WatchOptions = PLAIN
+    is_one_slice: bool = False  # line by line, the lines of a watch lead elsewhere
 
 
 def added(name: str, version: int | str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -44,6 +44,10 @@ class Seen:
         return not self.is_watch and "resourceVersionMatch" in self.query
 
 
+LATE: Final = web.RequestKey("LATE", bool)
+_LATE_SECONDS: Final = 0.005
+
+
 class ScriptedApi:
     """The server's side of a test."""
 
@@ -53,6 +57,8 @@ class ScriptedApi:
         self.url = ""
         self._replies: dict[str, deque[Reply]] = {}
         self._denials: deque[Reply] = deque()
+        # Each line of a watch is sent when the reader waits for it, not together with the head of the answer.
+        self.sends_late = False
 
     def script(self, path: str, *replies: Reply) -> None:
         """Add replies for a path, in order."""
@@ -80,6 +86,7 @@ class ScriptedApi:
             return await (self._denials.popleft() if self._denials else page())(request)
         self.requests.append(seen)
         replies = self._replies.get(request.path)
+        request[LATE] = self.sends_late
         if replies:
             return await replies.popleft()(request)
         return await (watch()(request) if seen.is_watch else held(page(), asyncio.Event())(request))
@@ -148,9 +155,12 @@ def watch(*lines: bytes | dict[str, Any], then: str | asyncio.Event = STAY, chun
     async def reply(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        data = b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines)
-        for start in range(0, len(data), chunk or len(data) or 1):
-            await response.write(data[start : start + (chunk or len(data))])
+        sent = [line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines]
+        for data in sent if request.get(LATE) else [b"".join(sent)]:
+            if request.get(LATE):
+                await asyncio.sleep(_LATE_SECONDS)
+            for start in range(0, len(data), chunk or len(data) or 1):
+                await response.write(data[start : start + (chunk or len(data))])
         if then == STAY:
             await asyncio.get_running_loop().create_future()
         if isinstance(then, asyncio.Event):

@@ -73,7 +73,8 @@ COURSES: dict[str, Course] = {
         [listed(""), watch(added("a", ""), bookmark("0"), then=END)], "list 5 5", [""], "a", "ended 1", slept=1
     ),
     "a bookmark that is too long for a request": Course(
-        [listed(""), watch(added("a", 6), bookmark("9" * 100_000), then=END)], "list 5 5", [""], "a", "ended 1", slept=1
+        [listed(""), watch(added("a", 6), bookmark("9" * 100_000), then=END)], "list 5 5", [""], "a", "ended 1", slept=1,
+        is_one_slice=True,
     ),
     # Versions that are of no more use
     "410 as an event, recorded": expired(watch(recorded_lines("watch-error-410-namespaces")[0]), "expired"),
@@ -148,10 +149,18 @@ COURSES: dict[str, Course] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("course", COURSES.values(), ids=COURSES)
+LATE = {f"{name}, line by line": course for name, course in COURSES.items() if not course.is_one_slice}
+
+
+@pytest.mark.parametrize(
+    ("course", "sends_late"),
+    [*((course, False) for course in COURSES.values()), *((course, True) for course in LATE.values())],
+    ids=[*COURSES, *LATE],
+)
 async def test_requests_lists_and_pauses_follow_from_the_answers(
-    api: ScriptedApi, following: Following, course: Course
+    api: ScriptedApi, following: Following, course: Course, *, sends_late: bool
 ) -> None:
+    api.sends_late = sends_late
     api.script(NAMESPACES.path, *course.replies)
     reflector = following.start(course.options)
     await until(lambda: len(api.requests) == len(course.requests.split()))

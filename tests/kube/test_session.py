@@ -9,9 +9,12 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, repeat
 from typing import Any, Final
 
 import pytest
+from aiohttp import web
 
 from extender.compose.process import LOOP_FACTORY
 from extender.kube.credentials import Access
@@ -184,6 +187,90 @@ async def test_others_have_their_turn_before_bytes_that_wait_are_read(api: Scrip
         asyncio.get_running_loop().call_soon(turns.append, "another")
         assert await stream.read(5.0) == b"one\n"
         assert turns == ["another"]
+
+
+class Reader:
+    """Handles chunks where they arrive, but not ``left``; notes each with whether a task was running."""
+
+    def __init__(self, left: bytes = b"") -> None:
+        self.left = left
+        self.handled: list[tuple[bytes, bool]] = []
+
+    def handle(self, chunk: bytes) -> bool:
+        if chunk == b"bad\n":
+            raise ValueError("a bad chunk")
+        if chunk == self.left:
+            return False
+        self.handled.append((chunk, asyncio.current_task() is not None))
+        return True
+
+    def has_handled(self, count: int) -> bool:
+        return len(self.handled) >= count
+
+
+async def chunks_after_the_first(
+    api: ScriptedApi, session: Session, reader: Reader, *chunks: bytes, then: Any = END, patience: float = 60.0
+) -> bytes | None:
+    """What a stream returns that has begun to wait before these chunks are sent, one by one."""
+    more = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"first\n")
+        await more.wait()
+        for number, chunk in enumerate(chunks):
+            await response.write(chunk)
+            if chunk not in (reader.left, b"bad\n"):
+                await until(partial(reader.has_handled, number + 1))
+        if then is CUT:
+            assert request.transport is not None
+            request.transport.abort()
+        elif then is not END:
+            await then.wait()
+        return response
+
+    api.script("/api/v1/x", answer)
+    async with session.reads.stream("/api/v1/x", {}) as stream:
+        assert await stream.read(60.0) == b"first\n"
+        asyncio.get_running_loop().call_later(0.01, more.set)
+        return await stream.read_unhandled(lambda: patience, reader.handle)
+
+
+async def test_a_chunk_is_handled_where_it_arrives_and_wakes_no_task(api: ScriptedApi, session: Session) -> None:
+    reader = Reader(left=b"three\n")
+    assert await chunks_after_the_first(api, session, reader, b"one\n", b"two\n", b"three\n") == b"three\n"
+    assert reader.handled == [(b"one\n", False), (b"two\n", False)]
+
+
+@pytest.mark.parametrize("chunks", [[], [b"one\n"]], ids=["at once", "after a chunk"])
+async def test_chunks_that_are_handled_where_they_arrive_have_an_end(
+    api: ScriptedApi, session: Session, chunks: list[bytes]
+) -> None:
+    assert await chunks_after_the_first(api, session, Reader(), *chunks) == b""
+    with pytest.raises(Unreachable):
+        await chunks_after_the_first(api, session, Reader(), *chunks, then=CUT)
+    started = asyncio.get_running_loop().time()
+    held = asyncio.Event()
+    assert await chunks_after_the_first(api, session, Reader(), *chunks, then=held, patience=0.05) is None
+    assert asyncio.get_running_loop().time() - started >= 0.05
+    held.set()
+
+
+async def test_each_chunk_that_is_handled_where_it_arrives_ends_the_silence(api: ScriptedApi, session: Session) -> None:
+    waits, more = chain([0.05], repeat(60.0)), asyncio.Event()
+    api.sends_late = True
+    api.script("/api/v1/x", watch(b"one\n", then=more))
+    async with session.reads.stream("/api/v1/x", {}) as stream:
+        asyncio.get_running_loop().call_later(0.1, more.set)
+        assert await stream.read_unhandled(lambda: next(waits), Reader().handle) == b""
+
+
+async def test_an_error_where_a_chunk_arrives_is_raised_by_the_task_that_reads(
+    api: ScriptedApi, session: Session
+) -> None:
+    with pytest.raises(ValueError, match="a bad chunk"):
+        await chunks_after_the_first(api, session, Reader(), b"one\n", b"bad\n")
 
 
 async def test_writes_do_not_wait_for_reads(api: ScriptedApi, clock: FakeClock) -> None:

@@ -106,6 +106,41 @@ async def test_others_have_their_turn_within_one_chunk_of_a_burst(api: ScriptedA
     assert set(range(21)) <= set(turns), "it has seen the state after each batch"
 
 
+class NotingHandler(FakeHandler[Namespace]):
+    """Notes of each batch whether a task applied it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_task: list[bool] = []
+
+    async def apply(self, changes: Sequence[tuple[Namespace, bool]]) -> None:
+        self.by_task.append(True)
+        await super().apply(changes)
+
+    def apply_one(self, obj: Namespace, *, is_deleted: bool) -> None:
+        self.by_task.append(asyncio.current_task() is not None)
+        super().apply_one(obj, is_deleted=is_deleted)
+
+
+async def test_only_a_short_chunk_of_whole_lines_is_applied_where_it_arrives(
+    api: ScriptedApi, session: Session, clock: FakeClock
+) -> None:
+    lines = [json.dumps(event("ADDED", namespace(name, 5))).encode() + b"\n" for name in "abcdef"]
+    large = json.dumps(event("ADDED", namespace("large", 6, text="x" * 2**14))).encode() + b"\n"
+    chunks = [lines[0], lines[1] + lines[2], lines[3][:9], lines[3][9:], large, lines[4], lines[5]]
+    api.sends_late = True
+    api.script(PATH, page(namespace("z")), watch(*chunks))
+    handler = NotingHandler()
+    following = Following(session, clock, handler=handler)
+    reflector = following.start()
+    await until(lambda: "f" in handler.objects)
+    assert [obj.name for obj, _ in handler.changes] == ["a", "b", "c", "d", "large", "e", "f"]
+    assert handler.by_task == [False, False, False, True, True, False, False]
+    assert (reflector.status.events, reflector.backlog._received) == (7, sum(map(len, chunks)))
+    assert not reflector.backlog.is_behind
+    following.tasks[0].cancel()
+
+
 def test_a_chunk_of_megabytes_is_split_in_parts() -> None:
     chunk = b"\n" * 10**6 + b"a\n" * 10**5 + b"b"
     splitter, lines = LineSplitter(100), list[bytes]()

@@ -35,6 +35,7 @@ _PARTS: Final[tuple[tuple[str, Any, str], ...]] = (
     ("event.read", byte_stream._TinyPartsGuard, "data_received"),
     ("event.decode", decoding.SliceDecoder, "decode_lines"),
     ("event.apply", reflectors.KindHandler, "apply"),
+    ("event.apply", reflectors.KindHandler, "apply_one"),
 )
 
 
