@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from extender.cli.sources import add_output
 from extender.settings.configuration import Settings
 from extender.telemetry.catalogue import METRICS
 from tests.test_config_files import fields_of
@@ -41,9 +43,11 @@ LONGEST_PAGE = 1500  # words: what is longer belongs into the document of the ca
 
 
 def anchors(path: Path) -> set[str]:
-    """The names by which links reach a document's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    """The names by which links reach a document's headings, as GitHub makes them, and the names that it gives itself."""
+    text = path.read_text("utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    own = set(re.findall(r'<a id="([\w-]+)"></a>', text))
+    return own | {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @EACH
@@ -75,6 +79,15 @@ def test_settings_that_a_document_names_exist(document: Path) -> None:
     text = (ROOT / document).read_text("utf-8")
     named = re.findall(rf"(?<![\w/.])(?:{sections})(?:\.[a-zA-Z]+)+", text)
     assert {name for name in named if not OTHERS.search(name)} - fields_of(Settings) - VALUES == set()
+
+
+@EACH
+def test_a_document_lists_the_forms_of_output_as_the_commands_do(document: Path) -> None:
+    parser = argparse.ArgumentParser()
+    add_output(parser)
+    (forms,) = (action.choices for action in parser._actions if "-o" in action.option_strings)
+    for listed in re.findall(r"-o (\w+(?:\|\w+)+)", (ROOT / document).read_text("utf-8")):
+        assert listed.split("|") == list(forms or ()), listed
 
 
 def test_names_are_found() -> None:

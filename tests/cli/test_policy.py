@@ -439,6 +439,17 @@ def test_the_example_of_the_readme_prints_what_stands_below_it(
     assert (result.code, result.out) == (0, printed)
 
 
+def test_the_job_of_the_document_waits_at_the_gate_of_the_policy_beside_it(command: Command) -> None:
+    found = re.search(
+        r"^ *```yaml\n( *apiVersion: batch/v1\n.*?)^ *```", README.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    assert found
+    job = command.write("job.yaml", yaml.safe_load(found[1]))
+    result = command(str(README.parent / "spot-then-on-demand.yaml"), "--pod", job)
+    assert result.code == 0
+    assert "with its group night (20 of 20 pods)" in result.out
+
+
 # -- `extender policy test` about what admission does not inject: what a pod is held to at scheduling, its nodes and
 #    scores
 

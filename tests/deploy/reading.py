@@ -1,4 +1,4 @@
-"""deploy/README.md as text: its sections, and the commands in them."""
+"""deploy/README.md and the pages of deploy/docs as text: their sections, and the commands in them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,29 @@ import re
 from extender.wire.api_calls import API_CALLS
 from tests.deploy.building import DEPLOY
 
-README = (DEPLOY / "README.md").read_text("utf-8")
+PAGES = {path: path.read_text("utf-8") for path in (DEPLOY / "README.md", *sorted((DEPLOY / "docs").glob("*.md")))}
 
 
 def section(title: str) -> str:
-    """The text below a heading."""
-    _, _, rest = README.partition(f"\n## {title}\n")
-    assert rest, title
-    return rest.partition("\n## ")[0]
+    """The text below a heading of any page, with the sections in it. AssertionError unless one page has the heading."""
+    found = [
+        re.split(rf"^#{{1,{len(head)}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+        for text in PAGES.values()
+        for head, rest in re.findall(rf"^(#+) {re.escape(title)}\n(.*)", text, re.MULTILINE | re.DOTALL)
+    ]
+    assert len(found) == 1, f"{title}: {len(found)} sections"
+    return found[0]
 
 
 def blocks(title: str) -> list[str]:
     """The indented blocks of a section, as a shell reads them."""
-    found = re.findall(r"(?:^    .*\n)+", section(title), re.MULTILINE)
+    return indented(section(title))
+
+
+def indented(text: str) -> list[str]:
+    """The indented blocks of a text, as a shell reads them."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)  # output, YAML and diagrams
+    found = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
 
 

@@ -34,7 +34,7 @@ from tests.deploy.building import (
     templates,
     validate,
 )
-from tests.deploy.reading import FOREIGN, POLICY_RESOURCES, declared_calls, trust
+from tests.deploy.reading import FOREIGN, PAGES, POLICY_RESOURCES, declared_calls, trust
 
 SIDECAR_PATCH = DEPLOY / "overlays" / "sidecar" / "patches" / "kube-scheduler0+strategic.yaml"
 EACH = pytest.mark.parametrize("name", OVERLAYS)
@@ -227,7 +227,7 @@ def test_mounted_configuration_and_secrets_exist(name: str) -> None:
     secrets = {volume["secret"]["secretName"] for volume in volumes if "secret" in volume}
     made = {one["spec"]["secretName"] for one in of_kind(documents, "Certificate")}
     applied = {one["metadata"]["name"] for one in of_kind(documents, "Secret")}
-    assert secrets - applied <= (made or secrets_by_hand()), "else README.md says how `extender certs` makes it"
+    assert secrets - applied <= (made or secrets_by_hand()), "else deploy/docs says how `extender certs` makes it"
     for template in templates(documents):
         mounted = {mount["name"] for one in template["spec"]["containers"] for mount in one["volumeMounts"]}
         assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}
@@ -327,8 +327,8 @@ def test_prometheus_scrapes_the_port_of_the_pods_as_they_speak(name: str, form: 
 
 
 def secrets_by_hand() -> set[str]:
-    """The Secrets that README.md says how to make."""
-    return set(re.findall(r"create secret generic (\S+)", (DEPLOY / "README.md").read_text("utf-8")))
+    """The Secrets that deploy/docs says how to make."""
+    return set(re.findall(r"create secret generic (\S+)", "".join(PAGES.values())))
 
 
 def _secrets_in(endpoint: Json) -> list[Json]:

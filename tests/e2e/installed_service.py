@@ -1,4 +1,4 @@
-"""The service installed as deploy/README.md says, with kubectl's plugin and a pod of the overlay."""
+"""The service installed as deploy/docs says, with kubectl's plugin and a pod of the overlay."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Each overlay by the commands of deploy/README.md: installed, used, removed."""
+"""Each overlay by the commands of deploy/docs: installed, used, removed."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -82,24 +81,19 @@ class Shell:
 
 
 def commands(title: str, number: int = 0) -> str:
-    """A block of the README without what waits for a kubelet or needs a registry."""
+    """A block of the documents without what waits for a kubelet or needs a registry."""
     lines = blocks(title)[number].splitlines(keepends=True)
     return "".join(line for line in lines if "rollout status" not in line and not line.startswith(("podman", "make")))
 
 
 def removing(part: str) -> str:
     """The commands of a part of the section about removal."""
-    found = re.search(rf"^### {part}\n(.*?)^### ", (DEPLOY / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    assert found, part
-    return "".join(
-        re.sub(r"^    ", "", block, flags=re.MULTILINE)
-        for block in re.findall(r"(?:^    .*\n)+", found[1], re.MULTILINE)
-    )
+    return "".join(blocks(part))
 
 
 def enabling_policies(name: str) -> str:
     """The commands that add policies to the service overlay, for another one."""
-    found = commands("Scheduling policies").replace("overlays/service", f"overlays/{name}")
+    found = commands("Scheduling policies", 1).replace("overlays/service", f"overlays/{name}")
     if name != "service-cert-manager":
         return found
     # Its configuration is that of the service.

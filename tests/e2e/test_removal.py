@@ -1,4 +1,4 @@
-"""Each overlay, installed, used and removed by the commands of deploy/README.md: all of them exit 0, and nothing is left behind.
+"""Each overlay, installed, used and removed by the commands of deploy/docs: all of them exit 0, and nothing is left behind.
 
 The controllers are real, and so are the extender and the scheduler, which run as processes beside the pods that no kubelet starts.
 """
@@ -65,7 +65,7 @@ async def test_an_overlay_that_was_used_is_removed_by_the_commands_of_the_readme
             made = {kind.rpartition("/")[2] for kind, *_ in await every_object(api) - before}
             assert {"configmaps", "groupplacements", "clusterpodschedulingpolicies", "pods"} <= made
             assert ("leases" in made) == (name in SCHEDULERS or "service" in name)
-            await shell.run(removing("Scheduling policies"))
+            await shell.run(removing("Remove scheduling policies"))
             for each in gated:
                 assert not (await api.request("GET", pod_path(each)))["spec"].get("schedulingGates")
                 await api.delete(pod_path(each), grace=0)

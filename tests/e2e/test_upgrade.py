@@ -121,7 +121,7 @@ IMAGE: Final = "earlier"  # what the Deployment's image is called while its pods
 async def test_no_call_fails_and_nothing_is_wrong_while_a_rollout_changes_the_version_and_another_takes_it_back(
     cluster: Cluster, earlier: Version, assets: Path, tmp_path: Path
 ) -> None:
-    """The steps of "Upgrading" and "Rolling back" in deploy/README.md, under load, with failurePolicy Fail."""
+    """The steps of "Upgrading" and "Rolling back" in deploy/docs/upgrade.md, under load, with failurePolicy Fail."""
     if not controllers.is_there(assets):
         pytest.skip(f"{controllers.PROGRAM} is not in {assets}: NOTHING IS KNOWN of upgrades by a rollout")
     cluster.board.left_alone = "placement-extender"
