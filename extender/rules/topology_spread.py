@@ -248,6 +248,11 @@ class _SpreadRecount(Recount):
         return reads
 
 
+def conditions(pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame) -> Sequence[WithinSkew]:
+    """The condition of each hard constraint of a pod. O(constraints × (distinct counts + domains that are left out))."""
+    return [_within_skew(hard, pod, compiled.signature, frame, view) for hard in spread_groups(compiled).hard]
+
+
 def skews(
     pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame
 ) -> Iterator[tuple[SpreadConstraint, int]]:
@@ -255,13 +260,12 @@ def skews(
 
     ``pod``: any pod with these constraints. O(constraints × (distinct counts + domains that are left out)).
     """
-    for spread in spread_groups(compiled).hard:
-        clause = _within_skew(spread, pod, compiled.signature, frame, view)
-        excluded, levels = clause.out.numbers, spread.group.levels
+    for clause in conditions(pod, compiled, view, frame):
+        excluded, levels = clause.out.numbers, clause.spread.group.levels
         held = (
             count for count in sorted(levels, reverse=True) if any(domain not in excluded for domain in levels[count])
         )
-        yield spread.constraint, max(next(held, 0) - clause.min_match, 0)
+        yield clause.spread.constraint, max(next(held, 0) - clause.min_match, 0)
 
 
 def _rejects_all(clauses: Sequence[WithinSkew], frame: Frame) -> Rejection | None:
@@ -413,7 +417,7 @@ class TopologySpread(Rule):
             return VerdictOnPod(Rejection(_NAME, Reason.MALFORMED_POD, text), is_error=True)
         if not spread.hard:
             return VerdictOnPod(None)
-        return _filter_of([_within_skew(hard, pod, compiled.signature, frame, view) for hard in spread.hard], frame)
+        return _filter_of(conditions(pod, compiled, view, frame), frame)
 
     def constraint_states(
         self, pod: Pod, compiled: CompiledConstraints, view: ClusterView, frame: Frame, most_domains: int = MOST_DOMAINS

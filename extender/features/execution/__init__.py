@@ -5,4 +5,6 @@ them for the pods that it selects. `mode: Report` shows which constraints are br
 pod is evicted, and its controller creates a replacement, for which a node is found first. From the field to the move:
 
 - `directive` has the values of the field `execution`, `schema` declares the field.
+- `broken` finds out what is broken, by the counts that filter reads. An event does no work: rounds compare the versions
+  of the counts that each watched signature reads.
 """
