@@ -2,12 +2,13 @@
 
 import socket
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 from urllib.parse import urlsplit
 
 import orjson
 
-from extender.cli.kubectl import LABELS, NAMESPACES
+from extender.cli.kubectl import NAMESPACES
 from extender.cli.policy_facts import DENIED
 from extender.doctor.facts import LOCAL, Deployment
 from extender.kube.errors import KubeError, NotFound
@@ -16,6 +17,8 @@ from extender.kube.session import Connection
 from extender.model.policies import JsonObject
 from extender.wire.scheduler_config import Extender
 
+_COMPONENT: Final = "app.kubernetes.io/component"
+_OURS: Final = f"app.kubernetes.io/name=placement-extender,{_COMPONENT} in (extender,scheduler)"
 _FIRST_SCHEDULER: Final = ("kube-system", "component=kube-scheduler")  # as kubeadm labels it
 _SCHEDULER: Final = "kube-scheduler"
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
@@ -28,26 +31,46 @@ async def read_deployment(connection: Connection, namespace: str) -> Deployment:
 
     ``namespace``: the namespace of the extender. If it is empty, the only namespace of deploy/ that has pods of the extender.
     """
+    # Each list of pods is read once: those that run are counted, and of all of them the tags are compared.
     # Pods in several namespaces of deploy/ are several installations: without a name none of them is counted as the asked one.
+    names = [namespace] if namespace else NAMESPACES
+    of_all = {name: await _pods(connection, name, _OURS) for name in names}
     by_namespace = {
-        name: pods
-        for name in ([namespace] if namespace else NAMESPACES)
-        if (pods := await _running(connection, name, LABELS))
+        name: extenders
+        for name, pods in of_all.items()
+        if (extenders := [pod for pod in pods if _is_running(pod) and _is_extender(pod)])
     }
     pods = next(iter(by_namespace.values())) if len(by_namespace) == 1 else []
     beside = sum(any(container.get("name") == _SCHEDULER for container in _containers(pod)) for pod in pods)
-    first = await _running(connection, *_FIRST_SCHEDULER)
+    first = await _pods(connection, *_FIRST_SCHEDULER)
     # Without pods of an overlay there is nothing that its policy would limit.
-    return Deployment(len(pods) - beside, beside, len(first), await _guard(connection) if by_namespace else "")
+    guard = await _guard(connection) if by_namespace else ""
+    tags = _scheduler_tags([*chain.from_iterable(of_all.values()), *first])
+    return Deployment(len(pods) - beside, beside, sum(map(_is_running, first)), guard, tags)
 
 
-async def _running(connection: Connection, namespace: str, labels: str) -> list[JsonObject]:
-    pods = await _listed(connection, f"/api/v1/namespaces/{namespace}/pods", labelSelector=labels)
-    return [
-        pod
-        for pod in pods or ()
-        if (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
-    ]
+async def _pods(connection: Connection, namespace: str, labels: str) -> list[JsonObject]:
+    return await _listed(connection, f"/api/v1/namespaces/{namespace}/pods", labelSelector=labels) or []
+
+
+def _is_extender(pod: JsonObject) -> bool:
+    return (pod["metadata"].get("labels") or {}).get(_COMPONENT) == "extender"
+
+
+def _is_running(pod: JsonObject) -> bool:
+    return (pod.get("status") or {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+
+
+def _scheduler_tags(pods: Iterable[JsonObject]) -> dict[str, tuple[str, ...]]:
+    """By tag of kube-scheduler's image the pods, also those that never started. An image without a tag is left out."""
+    tags: dict[str, set[str]] = {}
+    for pod in pods:
+        for container in _containers(pod):
+            # Example: registry.example:5000/kube-scheduler:v1.36.0@sha256:...
+            _, _, tag = str(container.get("image")).partition("@")[0].rpartition("/")[2].partition(":")
+            if container.get("name") == _SCHEDULER and tag:
+                tags.setdefault(tag, set()).add(f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}")
+    return {tag: tuple(sorted(names)) for tag, names in tags.items()}
 
 
 def _containers(pod: JsonObject) -> Iterable[JsonObject]:

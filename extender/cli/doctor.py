@@ -40,12 +40,14 @@ from extender.doctor.surroundings import (
     examine_surroundings,
     unasked_names,
 )
+from extender.doctor.versions import examine_versions
 from extender.features.quotas.report import examine_quotas
 from extender.kube.credentials import Access
-from extender.kube.diagnosis import AccessReviews, read_pod_conditions
+from extender.kube.diagnosis import AccessReviews, read_api_server, read_dropped_fields, read_pod_conditions
 from extender.kube.effects import Lease
 from extender.kube.errors import KubeError, NotFound
 from extender.kube.listing import read_list
+from extender.kube.reflector_status import RestartReason
 from extender.kube.session import Session, open_session
 from extender.kube.timing import SystemClock
 from extender.kube.writer import Writer
@@ -55,6 +57,7 @@ from extender.server.transport.tls import readable_by_all
 from extender.settings.configuration import Settings
 from extender.settings.connections import Kube
 from extender.settings.jobs import LeaderElectionSettings
+from extender.wire.api_server import ApiServer
 from extender.wire.errors import WireError
 from extender.wire.objects.kinds import RESOURCE_QUOTAS
 from extender.wire.scheduler_config import Extender, KubeSchedulerConfiguration, Profile
@@ -144,6 +147,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
         *examine_service(facts),
         *examine_schedulers(facts, None if scheduler is None else _profiles(scheduler)),
         *examine_surroundings(facts),
+        *examine_versions(facts),
         *examine_deployment(facts, scheduler),
         *examine_policies(facts),
         *examine_quotas(facts),
@@ -251,12 +255,21 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: KubeSc
         if settings.quota.enabled:
             facts = replace(facts, quotas=await _quotas(session))
         facts = replace(facts, deployment=await read_deployment(session.reads, cluster.namespace))
+        facts = replace(facts, api_server=await _api_server(session, facts))
+        facts = replace(facts, dropped_fields=await read_dropped_fields(session.reads))
         lease = await _lease(session, settings.leader_election, cluster.namespace)
         if lease is not None:
             # renewTime is the clock of the holder. A skew between the clocks is a finding of its own.
             age = 0.0 if lease.renew_time is None else facts.now - lease.renew_time.timestamp()
             facts = replace(facts, lease_holder=lease.holder, lease_age=age)
         return facts
+
+
+async def _api_server(session: Session, facts: Facts) -> ApiServer | None:
+    """The API server. Only the service knows whether it serves streaming lists."""
+    server = await read_api_server(session.reads)
+    refused = facts.total("extender_watch_restarts_total", reason=RestartReason.NO_WATCH_LIST)
+    return None if server is None else replace(server, has_streaming_lists=not refused)
 
 
 async def _denied(reviews: AccessReviews, settings: Settings) -> Sequence[Permission] | None:

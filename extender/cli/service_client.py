@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from extender.cli.progress import progress
-from extender.doctor.facts import Sample
+from extender.doctor.facts import LEADERSHIP, Sample
 from extender.doctor.service import EXPIRED, EXPIRED_CLIENT, OTHER_CA, OTHER_CLIENT, OTHER_NAME, Fault
 from extender.model.documents import DocumentError
 from extender.settings.configuration import Settings, parse_settings
@@ -245,13 +245,13 @@ def _rejection(url: str, status: int) -> ServiceError:
 def _checks(text: str) -> dict[str, str]:
     """The lines of `/readyz?verbose`: "[+]pods ok", "[-]pods failed: not listed yet", "[+]leadership ok (standby, ...)".
 
-    A remark explains why calls are not answered although the pod is ready.
+    The remark of leadership explains why calls are not answered although the pod is ready. Other remarks are no problems.
     """
     checks: dict[str, str] = {}
     for line in text.splitlines():
         if line.startswith("[+]"):
             name, _, remark = line[3:].partition(" ok")
-            checks[name] = remark.strip(" ()")
+            checks[name] = remark.strip(" ()") if name == LEADERSHIP else ""
         elif line.startswith("[-]"):
             name, _, problem = line[3:].partition(" failed: ")
             checks[name] = problem or "failed"

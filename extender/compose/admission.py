@@ -46,6 +46,7 @@ from extender.tasks.webhook.namespaces import NamespacesOfReviews
 from extender.telemetry import catalogue
 from extender.telemetry.metrics import AdmissionMetrics
 from extender.verbs.admit.decision import AdmitVerb
+from extender.wire.api_server import loss_of
 from extender.wire.objects.kinds import NAMESPACES, policy_kinds
 from extender.wire.webhook_configurations import (
     OwnPod,
@@ -194,6 +195,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
         lambda: reflectors.freshness.is_ready,
         index.gated.charges.uses,
         index.domains,
+        lambda policy: loss_of(policy, base.api_server.server),
     )
     # Without a client CA any client that reaches the port could put texts into the status of policies.
     decide = partial(_decide, verb, turns_of_work(clock), counts, status if policies.webhook.client_ca_file else None)

@@ -22,6 +22,7 @@ from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import WatchSettings
 from extender.settings.rules import with_both_rules
+from extender.tasks.api_server_check import ApiServerCheck
 from extender.tasks.reflectors import ObjectIndex, Reflectors, ReflectorsOptions
 from extender.telemetry.metrics import Metrics
 from extender.verbs.effective_pod import policy_terms
@@ -53,6 +54,7 @@ class Foundation:
     replica: Replica
     namespace: str
     wall: WallClock
+    api_server: ApiServerCheck
 
     def while_leading(self, name: str, run: Callable[[], Awaitable[None]]) -> Job:
         """A job that runs while this replica leads."""

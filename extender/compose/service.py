@@ -48,6 +48,8 @@ from extender.model.policies import PolicyKey
 from extender.server.app import listening, make_app
 from extender.server.collaborators import Verbs
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, in_namespace
+from extender.tasks.api_server_check import CHECK as API_SERVER
+from extender.tasks.api_server_check import ApiServerCheck
 from extender.tasks.browse_service import BrowseService, ExplainService, overview_of
 from extender.tasks.deletion_costs import DeletionCosts
 from extender.tasks.endpoints import LeaderEndpoint
@@ -153,16 +155,19 @@ def service_of_cluster(
     #    server before this replica replaces another one.
     metrics = metrics_of(index, parts.filter)
     replica = replica_of(settings.leader_election, session, reflectors, clock, rng, metrics)
+    api_server = ApiServerCheck(session.reads, settings, clock, reflectors.statuses)
     base = Foundation(
-        settings, index, session, clock, rng, reflectors, metrics, replica, namespace, wall=WallClock(clock)
+        settings, index, session, clock, rng, reflectors, metrics, replica, namespace, WallClock(clock), api_server
     )
     admission = _admission(base, pod, injected)
     beside = () if admission is None else admission.parts_of_pod
-    readiness = Readiness(reflectors.freshness, replica=replica.state, beside=beside)
+    remarks = {API_SERVER: api_server.remark}
+    readiness = Readiness(reflectors.freshness, replica=replica.state, beside=beside, remarks=remarks)
     leader_endpoint = leader_endpoint_of(
         settings, replica, (namespace, pod), session, lambda: readiness.is_ready, clock, metrics
     )
     report_reflectors(metrics, reflectors, clock)
+    metrics.report(catalogue.API_SERVER_LACKS, api_server.lacks)
     metrics.report(catalogue.PODS_OVER_LIMIT, over_limits.counts)
     crossing = SlicedFigure(partial(measure_crossing, index), clock, Crossing())
     report_crossing(metrics, lambda: crossing.value)
@@ -237,6 +242,7 @@ def service_of_cluster(
     jobs: list[Job] = [
         *reflectors.jobs(),
         ("progress of the first lists", reflectors.log_progress),
+        ("version of the API server", api_server.run),
         *replica.jobs(),
         *([base.while_leading("leader endpoint", leader_endpoint.run)] if leader_endpoint is not None else []),
         *([("preemption", preemption.run)] if preemption is not None else []),

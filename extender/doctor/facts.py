@@ -16,6 +16,7 @@ from extender.model.release import DomainUse
 from extender.settings.configuration import Settings
 from extender.verbs.release.progress import GroupOverview, StrayPod
 from extender.wire.api_calls import API_CALLS
+from extender.wire.api_server import ApiServer
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS, watched_kinds
 from extender.wire.webhook_configurations import MUTATING, POLICY_RESOURCES, VALIDATING
 
@@ -121,7 +122,7 @@ Labels = Mapping[str, str]
 
 LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})  # hosts
 _MOST_OF_A_SORT: Final = 10  # findings
-_LEADERSHIP: Final = "leadership"  # the readiness check that a standby fails
+LEADERSHIP: Final = "leadership"  # the readiness check that a standby fails
 _HEALTHY_STANDBY: Final = "standby, the leader is "
 
 
@@ -228,12 +229,14 @@ class Deployment:
     - ``first_schedulers``: pods of the control plane's kube-scheduler.
     - ``guard``: the missing part of the admission policy that limits the extender's account. Empty if nothing is missing, or if it
       cannot be read.
+    - ``scheduler_tags``: by tag of kube-scheduler's image the pods with it, "namespace/name", also pods that do not run.
     """
 
     replicas: int = 0
     schedulers: int = 0
     first_schedulers: int = 0
     guard: str = ""
+    scheduler_tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +250,7 @@ class Facts:
       if it may not be the service's own, or if it could not be reviewed.
     - ``unread_pods``: why this command may not read pods, or empty.
     - ``policies``, ``quotas``, ``groups``: None also if they are disabled. Of groups only the pods without a node are known.
+    - ``api_server``: None if it could not be read. ``dropped_fields``: fields of a new pod that it drops, as a dry run shows.
     - ``url``: where the service answers. ``unserved``: by URL of another extender of the scheduler, why it does not answer.
     """
 
@@ -268,6 +272,8 @@ class Facts:
     url: str = ""
     deployment: Deployment = Deployment()
     unserved: Mapping[str, str] = field(default_factory=dict)
+    api_server: ApiServer | None = None
+    dropped_fields: Sequence[str] = ()
 
     def series(self, name: str) -> Iterator[Sample]:
         """The series of a metric."""
@@ -288,7 +294,7 @@ class Facts:
         """The leader, if the service is a healthy standby; else empty."""
         # A healthy standby fails exactly this check. Any other failing check is a problem of a standby too.
         failing = {name: problem for name, problem in (self.readiness or {}).items() if problem}
-        problem = failing.pop(_LEADERSHIP, "")
+        problem = failing.pop(LEADERSHIP, "")
         if failing or not problem.startswith(_HEALTHY_STANDBY) or ";" in problem:
             return ""
         return problem.removeprefix(_HEALTHY_STANDBY)

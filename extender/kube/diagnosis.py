@@ -1,4 +1,6 @@
-"""What `extender doctor` reads from the API server: access reviews, its clock, whether pods were placed.
+"""What `extender doctor` reads from the API server: access reviews, its clock, its version, whether pods were placed.
+
+The service reads the version too.
 
 Raises only ``KubeError``.
 https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
@@ -13,11 +15,13 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 import msgspec
+import orjson
 
-from extender.kube.errors import Unreachable
+from extender.kube.errors import KubeError, Unreachable
 from extender.kube.listing import read_pages
 from extender.kube.session import Connection
 from extender.model.objects import DEFAULT_SCHEDULER
+from extender.wire.api_server import ADMISSION_RESOURCES, ApiServer, decode_resources, decode_version
 from extender.wire.errors import UNREADABLE, from_msgspec
 
 _GROUP: Final = "/apis/authorization.k8s.io/v1"
@@ -61,6 +65,61 @@ class AccessReviews:
         """The API server's wall clock to the second; None if it sends no date."""
         text = await self._connection.date()
         return parsedate_to_datetime(text) if text else None
+
+
+async def read_api_server(connection: Connection) -> ApiServer | None:
+    """Version and resources; None if it names no version. Every account may read both. Raises ``KubeError``."""
+    try:
+        version = decode_version(await connection.call("GET", "/version"))
+        if version is None:
+            return None
+        try:
+            resources = decode_resources(await connection.call("GET", ADMISSION_RESOURCES))
+        except KubeError:  # what is not known is not reported as missing
+            return ApiServer(*version)
+        return ApiServer(*version, resources)
+    except UNREADABLE as error:
+        raise Unreachable(f"GET /version: {from_msgspec(error)}") from None
+
+
+async def read_dropped_fields(connection: Connection) -> tuple[str, ...]:
+    """The fields of a new pod that the API server drops, by a dry run, which stores nothing. None of them where it is refused."""
+    try:
+        path = f"/api/v1/namespaces/{_DRY_RUN_NAMESPACE}/pods"
+        answer = orjson.loads(await connection.call("POST", path, query={"dryRun": "All"}, body=_DRY_RUN_POD))
+    except (KubeError, orjson.JSONDecodeError):  # without the permission, or refused by an admission plugin
+        return ()
+    spec = answer.get("spec") or {}
+    # Not an echo: the API server adds defaults to what it accepts.
+    if not spec.get("restartPolicy"):
+        return ()
+    constraint = (spec.get("topologySpreadConstraints") or [{}])[0]
+    given = {"schedulingGates": spec, "minDomains": constraint, "matchLabelKeys": constraint}
+    return tuple(name for name, part in given.items() if name not in part)
+
+
+_DRY_RUN_NAMESPACE: Final = "default"
+_DRY_RUN_POD: Final = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "placement-extender-doctor-dry-run"},
+    "spec": {
+        # It asks nothing of any scheduler: it has a gate, and is not stored.
+        "schedulerName": "placement-extender-doctor",
+        "schedulingGates": [{"name": "placement.extender.dev/doctor"}],
+        "containers": [{"name": "none", "image": "registry.k8s.io/pause"}],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "minDomains": 1,
+                "matchLabelKeys": ["app"],
+                "labelSelector": {"matchLabels": {"placement.extender.dev/doctor": "dry-run"}},
+            }
+        ],
+    },
+}
 
 
 def _groups_of(account: str) -> list[str]:

@@ -52,6 +52,7 @@ _LONGEST_CONFLICT: Final = 700  # characters; the note of an event has 1 KiB
 _LONGEST_FIELD: Final = 512
 _LONGEST_MESSAGE: Final = 1024
 _LONGEST_PROBLEM: Final = 32_768
+_INCOMPLETE: Final = "Incomplete"  # the API server drops a part of what the policy injects
 
 
 class PolicyStatus:
@@ -61,6 +62,7 @@ class PolicyStatus:
     ``is_complete``: whether all kinds are listed and current.
     ``uses``: what the pods of a policy use of its domains.
     ``domains``: the excluded domains.
+    ``loss``: what the API server drops of the fields that a policy injects, empty for nothing.
     `lastApplied`: the last injection into a pod by any replica (`InjectedPods`), or into a template by this replica.
     `conflicts`: conflicts with pods are known only from admissions that this replica decided since its start.
     """
@@ -78,6 +80,7 @@ class PolicyStatus:
         is_complete: Callable[[], bool],
         uses: Callable[[Policy], Sequence[DomainUse]],
         domains: DomainsView,
+        loss: Callable[[Policy], str],
     ) -> None:
         self.results: Counter[str] = Counter({"written": 0, "failed": 0})
         self._store = store
@@ -91,6 +94,7 @@ class PolicyStatus:
         self._is_complete = is_complete
         self._uses = uses
         self._domains = domains
+        self._loss = loss
         self._applied: dict[PolicyKey, datetime] = {}
         self._disagreements: dict[PolicyKey, dict[tuple[str, str], None]] = {}
         self._contradictions: dict[PolicyKey, dict[PolicyKey, str]] = {}
@@ -249,6 +253,8 @@ class PolicyStatus:
         conflicts = list(self._conflicts(policy.key))
         if isinstance(policy, InvalidPolicy):
             valid = ("Valid", "False", "Invalid", "; ".join(policy.errors)[:_LONGEST_PROBLEM])
+        elif loss := self._loss(policy):
+            valid = ("Valid", "True", _INCOMPLETE, f"the policy is not applied as a whole: {loss}")
         else:
             valid = ("Valid", "True", "Valid", "the policy is applied")
         conflicting = ("Conflicting", "False", "NoConflict", "no conflict is known")
@@ -363,6 +369,8 @@ def condition_events(
         )
     elif valid.get("status") == "False" and was_valid != "False":
         yield event("Warning", "Invalid", "Validating", f"the policy is not applied: {valid['message']}")
+    if valid.get("reason") == _INCOMPLETE != old.get("Valid", {}).get("reason"):
+        yield event("Warning", _INCOMPLETE, "Validating", str(valid["message"]))
     was_conflicting = old.get("Conflicting", {}).get("status")
     conflicting = new.get("Conflicting", {}).get("status")
     if conflicting == "True" and was_conflicting != "True":

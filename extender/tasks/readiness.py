@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from extender.kube.timing import Clock
@@ -144,12 +145,21 @@ class Readiness:
     ``replica``: the state of this replica among several; None if it is the only one.
     ``beside``: what else the pod serves. The pod is ready when all parts and ``beside`` are, even while another replica
     leads. So a rollout ends the old replicas only after the new ones can replace them.
+
+    ``remarks``: remarks by the name of a check that always passes; an empty remark is left out.
     """
 
-    def __init__(self, *parts: Part, replica: ReplicaState | None = None, beside: Sequence[Part] = ()) -> None:
+    def __init__(
+        self,
+        *parts: Part,
+        replica: ReplicaState | None = None,
+        beside: Sequence[Part] = (),
+        remarks: Mapping[str, Callable[[], str]] = MappingProxyType({}),
+    ) -> None:
         self._parts = parts
         self._beside = beside
         self._replica = replica
+        self._remarks = remarks
         self._blockers: dict[str, str] = {}
 
     def block(self, name: str, reason: str) -> None:
@@ -203,6 +213,7 @@ class Readiness:
         # pass.
         if self._replica is not None and not self._replica.problem:
             remarks = {name: text for name, text in self._replica.checks().items() if text}
+        remarks |= {name: text for name, read in self._remarks.items() if (text := read())}
         for part in self._beside:
             problems.update(part.checks())
         return problems | dict.fromkeys(remarks, ""), remarks

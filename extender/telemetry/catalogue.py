@@ -83,6 +83,10 @@ KINDS_NOT_SERVED: Final = gauge(
     "extender_kind_not_served{resource}",
     "1 for a custom resource that the API server does not serve: its CRD is missing, and nothing of it is in effect.",
 )
+API_SERVER_LACKS: Final = gauge(
+    "extender_apiserver_lacks{feature, version}",
+    "1 if the API server of this version lacks what a feature in use needs: the feature is without effect, or limited; else 0.",
+)
 AUDIT_ROUNDS: Final = counter("extender_audit_rounds_total", "Complete recounts of the index by the audit.")
 AUDIT_DIFFERENCES: Final = counter(
     "extender_audit_differences_total",

@@ -74,7 +74,7 @@ async def balancing(*replicas: str) -> AsyncIterator[Balancer]:
 async def _is_ready(session: aiohttp.ClientSession, url: str) -> bool:
     try:
         async with session.get(f"{url}/readyz?verbose") as answer:  # a standby is ready too, and says so
-            return answer.status == 200 and " ok (" not in await answer.text()
+            return answer.status == 200 and "leadership ok (" not in await answer.text()
     except (aiohttp.ClientError, TimeoutError):
         return False
 

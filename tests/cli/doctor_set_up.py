@@ -25,7 +25,7 @@ from extender.server.app import listening
 from extender.server.transport.tls import ServerTls
 from extender.settings.connections import Clients, Server, Tls
 from extender.simulator.apiserver.fault_points import Call
-from extender.simulator.apiserver.kinds import ServedKind, Target
+from extender.simulator.apiserver.kinds import PODS, ServedKind, Target
 from extender.simulator.apiserver.server import ApiServer
 from extender.simulator.json_objects import JsonObject
 from tests.cli.serving import PENDING, QUESTION, configuration
@@ -47,11 +47,13 @@ class Strict(ApiServer):
     lacks: frozenset[ServedKind] = frozenset()
     guards: dict[str, list[dict[str, Any]]] | None = None
     requests: list[dict[str, Any]]
+    version: str = ""
+    drops: str = ""
 
     async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         if call.path == "/version":
             moment = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() - self.behind))
-            return web.Response(text="{}", headers={"Date": moment})
+            return web.json_response({"gitVersion": self.version}, headers={"Date": moment})
         if self.guards is not None and "validatingadmissionpolic" in call.path:
             return web.json_response({"metadata": {}, "items": self.guards.get(call.path.rpartition("/")[2], [])})
         if "accessreviews" in call.path:
@@ -61,6 +63,13 @@ class Strict(ApiServer):
             name = "/".join(part for part in (wanted["verb"], wanted["resource"], wanted["subresource"]) if part)
             return web.json_response({**review, "status": {"allowed": name not in self.denied}}, status=201)
         return await super()._special(request, call)
+
+    def _write(self, request: web.BaseRequest, target: Target, body: Any) -> web.StreamResponse:
+        if self.drops and "dryRun" in request.query and target.kind is PODS:
+            spec = {**body["spec"], "restartPolicy": "Always"}
+            del spec[self.drops]
+            return web.json_response({**body, "spec": spec}, status=201)
+        return super()._write(request, target, body)
 
     async def _list(self, request: web.BaseRequest, target: Target, call: Call) -> web.StreamResponse:
         if self.hides_pods and "spec.nodeName" in request.query.get("fieldSelector", ""):

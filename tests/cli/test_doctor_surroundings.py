@@ -72,6 +72,7 @@ def runs(name: str, namespace: str, *containers: str, **labels: str) -> JsonObje
 
 
 OURS = {"app.kubernetes.io/name": "placement-extender", "app.kubernetes.io/component": "extender"}
+SCHEDULER = {"app.kubernetes.io/component": "scheduler"}
 LIMITING = {
     "metadata": {"name": "placement-extender-service"},
     "spec": {"matchConstraints": {"resourceRules": [{"resources": ["pods", "pods/*"]}]}},
@@ -102,6 +103,27 @@ async def test_what_runs_beside_the_service_is_read_from_the_namespaces_of_overl
         _, document = await setup.doctor()
     problems = [one["problem"] for one in document["findings"] if one["check"] in {"replicas", "admission"}]
     assert [found in problem for problem in problems] == ([True] if found else [])
+
+
+async def test_the_tags_of_schedulers_are_compared_with_the_version_of_the_api_server(tmp_path: Path) -> None:
+    never_started = runs("placement-scheduler-0", "placement-shared", "kube-scheduler", **{**OURS, **SCHEDULER})
+    never_started["spec"]["containers"][0]["image"] = "registry.example:5000/kube-scheduler:v1.36.0@sha256:0"
+    never_started["status"] = {"phase": "Pending"}
+    async with set_up(tmp_path, pods=[never_started]) as setup:
+        setup.api.version = "v1.33.1"
+        _, document = await setup.doctor()
+    (problem,) = [one["problem"] for one in document["findings"] if one["severity"] == "error"]
+    assert problem.startswith("kube-scheduler v1.36.0 (placement-shared/placement-scheduler-0) is newer than the API")
+
+
+async def test_a_field_that_the_api_server_drops_is_found_by_a_dry_run(tmp_path: Path) -> None:
+    async with set_up(tmp_path) as setup:
+        setup.api.version, setup.api.drops = "v1.29.1", "schedulingGates"
+        _, document = await setup.doctor()
+    problems = [one["problem"] for one in document["findings"] if one["severity"] == "error"]
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "the API server drops the field schedulingGates of new pods"
+    ]
 
 
 async def test_another_extender_of_the_scheduler_that_nothing_serves_is_found(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Extender:
     async def is_ready(self) -> bool:
         """Whether it would answer questions: a standby, or a leader that takes over, is ready too, and says so."""
         async with self._connected() as session, session.get("/readyz?verbose") as answer:
-            return answer.status == 200 and " ok (" not in await answer.text()
+            return answer.status == 200 and "leadership ok (" not in await answer.text()
 
     async def passing(self, pod: JsonObject, nodes: list[str]) -> set[str]:
         """The nodes that filter lets pass; what it says instead when it cannot answer is raised."""

@@ -17,6 +17,7 @@ from extender.simulator.apiserver.kinds import OWN_POLICY_KINDS
 from extender.tasks.events import EventRecorder
 from extender.tasks.policy_status import PolicyStatus
 from extender.verbs.admit.pod_fields import Changes, FieldConflict
+from extender.wire.api_server import ApiServer, loss_of
 from extender.wire.policies.policies_v1 import PolicyError, read_policy
 from tests.builders import index_of
 from tests.deploy.policies.examples import policy
@@ -58,6 +59,7 @@ class Scene:
         self.is_complete = True
         self.uses: dict[PolicyKey, list[DomainUse]] = {}
         self.events = RecordedReasons()
+        self.api_server: ApiServer | None = None
         self.status = PolicyStatus(
             PolicyObjects(self.api, "extender", "a"),
             self.events,
@@ -70,6 +72,7 @@ class Scene:
             lambda: self.is_complete,
             lambda policy: self.uses.get(policy.key, []),
             self.index.domains,
+            lambda policy: loss_of(policy, self.api_server),
         )
 
     def apply(self, name: str = "one", generation: int = 1, **spec: Any) -> PolicyKey:

@@ -16,6 +16,7 @@ from extender.model.policies import Exempt, InvalidPolicy
 from extender.model.release import DomainUse
 from extender.tasks.policy_status import MOST_CONFLICTS, PAUSE_SECONDS, SLICE_SECONDS, WAIT_SECONDS, PolicyStatus
 from extender.verbs.admit.pod_fields import Changes
+from extender.wire.api_server import ApiServer
 from extender.wire.policies.policies_v1 import read_policy
 from tests.builders import node
 from tests.deploy.policies.examples import policy
@@ -123,7 +124,7 @@ async def test_nothing_is_written_where_nothing_has_changed_also_by_a_new_leader
             Namespaces(),
             Exempt(),
         ),
-        *(scene.clock, lambda: scene.time, lambda: True, lambda _: [], scene.index.domains),
+        *(scene.clock, lambda: scene.time, lambda: True, lambda _: [], scene.index.domains, lambda _: ""),
     )
     await another.round()
     assert scene.api.written == ["one"]
@@ -143,6 +144,24 @@ async def test_what_was_written_is_reported_with_what_was_there_before_and_a_del
     scene.table.remove(key)
     await scene.status.round()
     assert scene.events.forgotten == [key]
+
+
+async def test_a_policy_that_the_api_server_takes_in_part_says_so_until_the_api_server_is_upgraded() -> None:
+    scene = Scene()
+    term = {"labelSelector": {}, "topologyKey": "zone", "matchLabelKeys": ["pod-template-hash"]}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    scene.api_server = ApiServer("v1.30.4", 30)
+    key, other = scene.apply(affinity=affinity), scene.apply("other", schedulerName="a")
+    unaffected = scene.apply("later", affinity=affinity, when=["Scheduling"])
+    await scene.status.round()
+    assert scene.conditions(key)["Valid"] == ("True", "Incomplete")
+    assert scene.conditions(other)["Valid"] == scene.conditions(unaffected)["Valid"] == ("True", "Valid")
+    (message,) = [each["message"] for each in scene.status_of(key)["conditions"] if each["type"] == "Valid"]
+    assert "the API server is v1.30.4, and before 1.31 it drops matchLabelKeys" in message
+    scene.api_server = ApiServer("v1.31.0", 31)
+    await scene.status.round()
+    assert scene.conditions(key)["Valid"] == ("True", "Valid")
+    assert scene.events.reasons == [(key, "Applied"), (key, "Incomplete"), (other, "Applied"), (unaffected, "Applied")]
 
 
 async def test_what_could_not_be_written_is_not_reported() -> None:
