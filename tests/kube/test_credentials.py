@@ -245,7 +245,7 @@ async def test_certificates_that_cannot_be_read_are_reported_at_the_start(tmp_pa
 
 
 def test_serve_does_not_import_the_client_library() -> None:
-    """36 MB and 0.2 s of processor time, which a service account and most kubeconfigs do not need."""
+    """56 MB and 0.2 s of processor time, which a service account and most kubeconfigs do not need."""
     script = "import sys, extender.cli.serve; print('kubernetes_asyncio' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"
