@@ -15,7 +15,7 @@ RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 PROGRAMS := $(VENV)/programs
 export PATH := $(PATH):$(abspath $(PROGRAMS))
 
-.PHONY: run test check laws attack costs mutants scenarios bench soak e2e e2e-table e2e-preemption lock image release clean
+.PHONY: run test check laws attack costs mutants scenarios bench soak e2e e2e-table e2e-preemption lock image deploy deploy-cert-manager undeploy release clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -81,6 +81,17 @@ lock: ## what the image installs, with hashes, in deploy/requirements; to the ne
 image: ## the image, by buildah or podman; or make image BASE=docker.io/library/python@sha256:... IMAGE=REGISTRY/placement-extender
 	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }
 	"$(PYTHON)" -m deploy.release.image $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)")
+
+INSTALL = @test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }; "$(PYTHON)" -m deploy.install
+
+deploy: ## into the cluster of kubectl's context: make deploy IMAGE=REGISTRY/placement-extender@sha256:...; LAYOUT=second-scheduler (default), service or schedulers; POLICIES=1
+	$(INSTALL) deploy --image "$(IMAGE)" --layout "$(or $(LAYOUT),second-scheduler)" $(if $(POLICIES),--policies) $(if $(TIMEOUT),--timeout "$(TIMEOUT)")
+
+deploy-cert-manager: ## as deploy, LAYOUT=service, with certificates by cert-manager
+	$(INSTALL) deploy --image "$(IMAGE)" --layout "$(or $(LAYOUT),service)-cert-manager" $(if $(POLICIES),--policies) $(if $(TIMEOUT),--timeout "$(TIMEOUT)")
+
+undeploy: ## out of the cluster of kubectl's context, with what its replicas have made; LAYOUT as for deploy, or service-cert-manager
+	$(INSTALL) undeploy --layout "$(or $(LAYOUT),second-scheduler)" $(if $(TIMEOUT),--timeout "$(TIMEOUT)")
 
 release: $(READY) $(PROGRAMS)/ready ## a release in dist/: wheel, sdist, image, manifests, bills of materials, checksums; BASE and IMAGE as for image
 	rm -rf dist
