@@ -41,6 +41,8 @@ FLOOR_OF_FILE = {
     "rule": "rules",
     "native": "verbs",
     "broken": "verbs",
+    "moves": "verbs",
+    "plan": "tasks",
     "report": "doctor",
     "cli": "cli",
 }

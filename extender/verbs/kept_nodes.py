@@ -96,11 +96,11 @@ def fits_somewhere(pod: Pod, view: ClusterView, settings: Settings) -> bool:
     if filters.rejects_every_node:
         return False
     fit, kept = catalog.NODE_FIT.prepare_filter(pod, compiled, view, IndexFrame()), KeptNodes(pod, view, settings)
-    passing = filters.passing(_with_room(pod, view))
+    passing = filters.passing(nodes_with_room(pod, view))
     return any(fit.reason(number) is None and view.node_names[number] not in kept for number in passing)
 
 
-def _with_room(pod: Pod, view: ClusterView) -> list[NodeNumber]:
+def nodes_with_room(pod: Pod, view: ClusterView) -> list[NodeNumber]:
     """The nodes that admit the pod and have enough free resources for it.
 
     Cheaper than node fit: 0.4 us for a node, because equal taints are compared once for all nodes.

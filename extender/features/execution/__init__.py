@@ -7,4 +7,6 @@ pod is evicted, and its controller creates a replacement, for which a node is fo
 - `directive` has the values of the field `execution`, `schema` declares the field.
 - `broken` finds out what is broken, by the counts that filter reads. An event does no work: rounds compare the versions
   of the counts that each watched signature reads.
+- `moves` finds the best move of a pod in a trial on the live counts: filter passes the replacement, the measure of what
+  is broken falls, and nothing that held breaks. `plan` lets moves follow one another on an index of its own.
 """

@@ -180,12 +180,10 @@ def _pod_affinity(judged: _Judged) -> Iterator[BrokenConstraint | None]:
     seen: set[NodeNumber] = set()  # a pod counts once, also where several keys have no such pod
     for group in own.affinity:
         for domain, nodes in judged.by_domain(group.domain_of).items():
-            count = group.counts.get(domain, 0) - itself if domain else 0
-            if count > 0:
+            if domain and group.counts.get(domain, 0) > itself:
                 continue
-            unsatisfied = tuple(
-                number for number in nodes if number not in seen and not (domain and _is_first(own, number, itself))
-            )
+            left = [number for number in nodes if number not in seen]
+            unsatisfied = tuple(number for number in left if not has_affinity(own, number, itself))
             seen.update(unsatisfied)
             if unsatisfied:
                 place = Place(WatchedConstraint.POD_AFFINITY, group.key.key, group.key.value(domain) if domain else "")
@@ -193,12 +191,17 @@ def _pod_affinity(judged: _Judged) -> Iterator[BrokenConstraint | None]:
         yield None
 
 
-def _is_first(own: OwnTerms, number: NodeNumber, itself: int) -> bool:
-    """Whether a pod on the node matches its own terms, and no other pod does. O(groups), as few pods are counted."""
-    return own.matches_itself and all(
-        len(group.counts) <= 1 and sum(group.counts.values()) <= (itself if group.domain_of[number] else 0)
-        for group in own.affinity
-    )
+def has_affinity(own: OwnTerms, number: NodeNumber, itself: int) -> bool:
+    """Whether the required affinity of a pod holds on its node. ``itself``: how often each group counts the pod. O(groups)."""
+    domains = [group.domain_of[number] for group in own.affinity]
+    if not all(domains):
+        return False
+    counts = [group.counts.get(domain, 0) for group, domain in zip(own.affinity, domains, strict=True)]
+    if all(count > itself for count in counts):
+        return True
+    # The first-pod rule: the pod matches its own terms, and no other pod does.
+    totals = [sum(group.counts.values()) if len(group.counts) <= 1 else itself + 1 for group in own.affinity]
+    return own.matches_itself and max(totals) <= itself
 
 
 def _pod_anti_affinity(judged: _Judged) -> Iterator[BrokenConstraint | None]:
@@ -235,7 +238,7 @@ def _topology_spread(judged: _Judged) -> Iterator[BrokenConstraint | None]:
             place = Place(WatchedConstraint.TOPOLOGY_SPREAD, group.key.key, group.key.value(domain))
             nodes = tuple(here[domain])
             if spread.self_match:
-                yield BrokenConstraint(place, nodes, count, limit, count - limit, shared=(group, limit, domain))
+                yield BrokenConstraint(place, nodes, count, limit, count - limit, (group, spread.constraint, domain))
             else:  # the pods do not count themselves, so they are unsatisfied as with affinity
                 yield BrokenConstraint(place, nodes, count, limit, judged.pods_on(nodes))
         yield None

@@ -1,0 +1,565 @@
+"""Plans moves: which pod leaves its node so that less is broken, and where its replacement goes.
+
+A move evicts a pod, and its controller makes another one of the same template. A move is allowed only if
+
+1. the pod may be moved (`Movable`);
+2. the replacement passes filter and node fit on another node, in a trial in which the pod has left and earlier moves are
+   complete;
+3. the measure of what is broken falls, and no required constraint of another pod that held is broken afterwards.
+
+So each move lowers a number that is never negative, and moves end while the cluster does not change. Of the allowed
+moves the one that lowers the measure most comes first; then `Move.order` decides.
+
+Nodes that count alike for every constraint that the pod touches are tried once: for topology spread only the number of
+pods in the domain matters. Among the nodes of the best kind the scores of decisive placement choose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec import structs
+
+from extender.features.execution.broken import (
+    BrokenConstraint,
+    Place,
+    WatchedPods,
+    broken_constraints,
+    has_affinity,
+    watching_policy,
+)
+from extender.features.execution.directive import ExecutionSpec, VolumeChoice, WatchedConstraint
+from extender.index.counts.compiled_constraints import CompiledConstraints
+from extender.index.counts.groups import PlacedPods, SpreadGroupView
+from extender.index.counts.term_counts import TermRole
+from extender.index.nodes.columns import NodeNumber
+from extender.index.trial import Trial
+from extender.index.view import ClusterView
+from extender.model.bounded import Steps, at_once
+from extender.model.constraints.labels import NO_LABELS
+from extender.model.constraints.spread import SpreadConstraint
+from extender.model.objects import Pod, PodSignature
+from extender.model.policies import PolicyKey
+from extender.rules import catalog
+from extender.rules.catalog import NO_FILTERS, PreparedFilters
+from extender.rules.frames import IndexFrame
+from extender.rules.interpod_affinity import OwnTerms, own_terms
+from extender.rules.topology_spread import conditions, spread_groups
+from extender.settings.configuration import Settings
+from extender.verbs.effective_pod import effective, effective_pod
+from extender.verbs.kept_nodes import KeptNodes, nodes_with_room
+from extender.verbs.request import RequestSearch, requested_nodes, worst_case
+from extender.verbs.select_host import select_host
+from extender.wire.extender_v1 import ExtenderArgs
+
+_REPLACING: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What the index does not hold of a pod. It is read only for pods that are about to be moved.
+
+    - ``controller``: the UID of its controller.
+    - ``forbidden``: the annotation that forbids a move, or another reason to keep the pod.
+    """
+
+    controller: str = ""
+    is_ready: bool = True
+    has_local_storage: bool = False
+    forbidden: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Movable:
+    """Decides which pods may be moved at all. ``facts``: by UID, of the pods that were read. ``now``: None ignores ages."""
+
+    facts: Mapping[str, PodFacts] = field(default_factory=dict)
+    now: datetime | None = None
+
+    def objection(self, pod: Pod, spec: ExecutionSpec) -> str:
+        """Why a pod is not moved; empty if it may be. O(1)."""
+        facts, kind = self.facts.get(pod.uid), pod.signature.owner_kind
+        if kind not in _REPLACING:
+            return f"no controller replaces a pod of a {kind}" if kind else "no controller replaces the pod"
+        if pod.gating is not None:
+            return "it was released with a group"
+        if pod.has_unseen_needs and spec.persistent_volumes is VolumeChoice.KEEP:
+            return "it has a volume or a device that may bind it to its node"
+        if self._is_young(pod, spec):
+            return "it is younger than minAge"
+        if facts is not None and facts.forbidden:
+            return facts.forbidden
+        if facts is not None and facts.has_local_storage and spec.local_storage is VolumeChoice.KEEP:
+            return "it has local storage"
+        return ""
+
+    def _is_young(self, pod: Pod, spec: ExecutionSpec) -> bool:
+        if self.now is None or not spec.min_age:
+            return False
+        return pod.start_time is None or self.now - pod.start_time < timedelta(seconds=spec.min_age)
+
+    def order(self, pod: Pod) -> tuple[Any, ...]:
+        """Sorts pods: first a pod that is not ready, of low priority, of low deletion cost, and young; then by name."""
+        facts = self.facts.get(pod.uid)
+        started = pod.start_time.timestamp() if pod.start_time is not None else float("inf")
+        return facts is None or facts.is_ready, pod.priority, _as_int(pod.deletion_cost), -started, pod.full_name
+
+
+def _as_int(text: str) -> int:
+    return int(text) if text.removeprefix("-").isdecimal() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A pod that leaves its node, and the node for its replacement.
+
+    - ``broken``: the constraint for which it is moved, with its text.
+    - ``lowers``: by how much the measure falls.
+    - ``order``: sorts moves.
+    """
+
+    pod: Pod
+    target: str
+    policy: PolicyKey
+    place: Place
+    broken: str
+    lowers: int
+    order: tuple[Any, ...]
+
+    @property
+    def replacement(self) -> Pod:
+        """The pod that the controller will create, as far as it is known, on its node."""
+        return structs.replace(replacement_of(self.pod), node=self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A broken constraint without an allowed move: one of its pods, and why."""
+
+    pod: Pod
+    policy: PolicyKey
+    place: Place
+    broken: str
+    why: str
+
+
+def replacement_of(pod: Pod) -> Pod:
+    """The pod as its controller would create it anew, under a UID that no pod of the index has."""
+    return structs.replace(pod.recreated(), uid=f"{pod.uid}*")
+
+
+@dataclass(slots=True)
+class _SpreadOfOthers:
+    """A hard constraint that counts the pod which is moved, and how many pods have it in each domain.
+
+    - ``carrier``: any pod with the constraint, ``at``: its position among the constraints of that pod
+    - ``signatures``: of all pods with it
+    - ``watched``: the pods of which a policy watches it
+    """
+
+    carrier: Pod
+    compiled: CompiledConstraints
+    at: int
+    group: SpreadGroupView
+    selects_itself: bool
+    domains: Counter[int] = field(default_factory=Counter)
+    watched: Counter[int] = field(default_factory=Counter)
+    signatures: dict[PodSignature, bool] = field(default_factory=dict)
+
+    def limit(self, view: ClusterView) -> int:
+        """How many pods a domain may have now."""
+        condition = conditions(self.carrier, self.compiled, view, IndexFrame())[self.at]
+        return condition.min_match + condition.spread.constraint.max_skew
+
+    def above(self, view: ClusterView, pod: Pod, source: NodeNumber, target: NodeNumber | None = None) -> _Above:
+        """The domains above the limit in which pods have the constraint. O(domains).
+
+        ``target``: the pod has left the node ``source`` for this node.
+        """
+        counts, limit, column = self.group.counts, self.limit(view), self.group.domain_of
+        domains, watched = self.domains, self.watched
+        if target is not None and pod.signature in self.signatures:
+            move = Counter({column[target]: 1})
+            move[column[source]] -= 1
+            domains, watched = domains.copy(), watched.copy()
+            domains.update(move)
+            if self.signatures[pod.signature]:
+                watched.update(move)
+        above = [domain for domain, pods in domains.items() if pods > 0 and domain and counts.get(domain, 0) > limit]
+        excess = sum(
+            counts[domain] - limit if self.selects_itself else watched[domain]
+            for domain in above
+            if watched[domain] > 0
+        )
+        return _Above(frozenset(above), excess)
+
+
+class _Above(NamedTuple):
+    """Domains above the limit, and the part of the measure of those where a policy watches the constraint."""
+
+    domains: frozenset[int]
+    excess: int
+
+
+_Affected: TypeAlias = Sequence[_SpreadOfOthers]
+
+
+class Neighbours:
+    """The pods whose required constraints a move may break, collected once for many moves. O(signatures).
+
+    ``spread``: pods with hard spread constraints by namespace, because these count their own namespace only.
+    """
+
+    def __init__(self, view: ClusterView, settings: Settings) -> None:
+        self.spread: dict[str, list[PlacedPods]] = {}
+        self.affinity: list[PlacedPods] = []
+        self._view = view
+        self._settings = settings
+        self._affected: dict[PodSignature, _Affected] = {}
+
+    def collect(self) -> Steps[None]:
+        """Reads the signatures, in steps."""
+        for placed in self._view.placed(None, self._has_constraints):
+            if placed is not None and not placed.terminating:
+                signature = self._effective(placed.signature)
+                if signature.spread.hard:
+                    self.spread.setdefault(signature.namespace, []).append(placed)
+                if signature.affinity.required:
+                    self.affinity.append(placed)
+            yield
+
+    def _effective(self, signature: PodSignature) -> PodSignature:
+        if not self._settings.policies.enabled:
+            return signature
+        return effective(signature, self._view, self._settings).signature or signature
+
+    def _has_constraints(self, signature: PodSignature) -> bool:
+        signature = self._effective(signature)
+        return bool(signature.spread.hard or signature.affinity.required)
+
+    def shown(self, placed: PlacedPods) -> Pod | None:
+        """One of these pods, if any is left."""
+        numbers = (number for number in placed.nodes if number < len(self._view.node_names))
+        there = (pod for number in numbers for pod in self._view.pods_on(number).values())
+        return next(filter(placed.are, there), None)
+
+    def spread_counting(self, pod: Pod) -> _Affected:
+        """The hard constraints that count pods of the pod's signature. O(pods with constraints in its namespace)."""
+        known = self._affected.get(pod.signature)
+        if known is None:
+            made: dict[tuple[SpreadGroupView, SpreadConstraint, bool], _SpreadOfOthers] = {}
+            for placed in self.spread.get(pod.namespace, ()):
+                self._add(placed, pod, made)
+            known = self._affected[pod.signature] = list(made.values())
+        return known
+
+    def _add(
+        self,
+        placed: PlacedPods,
+        pod: Pod,
+        made: dict[tuple[SpreadGroupView, SpreadConstraint, bool], _SpreadOfOthers],
+    ) -> None:
+        view, labels = self._view, pod.signature.labels
+        hard = self._effective(placed.signature).spread.hard
+        if not any(constraint.selector.matches(labels) for constraint in hard):
+            return
+        shown = self.shown(placed)
+        if shown is None:
+            return
+        carrier = effective_pod(shown, view, self._settings)
+        compiled, is_watched = view.compiled(carrier.signature), self._is_watched(placed.signature)
+        for at, spread in enumerate(spread_groups(compiled).hard):
+            if not view.times_counted(pod, spread.group):
+                continue
+            key = spread.group, spread.constraint, bool(spread.self_match)
+            affected = made.get(key)
+            if affected is None:
+                affected = made[key] = _SpreadOfOthers(carrier, compiled, at, spread.group, bool(spread.self_match))
+            column = spread.group.domain_of
+            affected.signatures[placed.signature] = is_watched
+            for number, pods in placed.nodes.items():
+                if number < len(view.node_names):
+                    affected.domains[column[number]] += pods
+                    affected.watched[column[number]] += pods * is_watched
+
+    def _is_watched(self, signature: PodSignature) -> bool:
+        policy = watching_policy(signature, self._view, self._settings)
+        spec = None if policy is None else policy.execution
+        return spec is not None and WatchedConstraint.TOPOLOGY_SPREAD in spec.constraints
+
+    def relying_on(self, pod: Pod, number: NodeNumber) -> Sequence[_Relying]:
+        """The pods whose required affinity selects pods like this one, in a domain of its node. O(pods with affinity).
+
+        Mostly no term selects it, which takes O(terms that may).
+        """
+        view = self._view
+        terms = view.terms_selecting(pod.signature, view.namespace_labels(pod.namespace) or NO_LABELS)
+        required = [term for term in terms if term.role is TermRole.REQUIRED]
+        if not any(term.counts.get(term.domain_of[number]) for term in required):
+            return ()
+        return [relying for placed in self.affinity if (relying := self._relying(placed, pod, number)) is not None]
+
+    def _relying(self, placed: PlacedPods, pod: Pod, number: NodeNumber) -> _Relying | None:
+        view, shown = self._view, self.shown(placed)
+        if shown is None:
+            return None
+        own = own_terms(view.compiled(effective_pod(shown, view, self._settings).signature))
+        if not own.affinity or not view.times_counted(pod, own.affinity[0]):
+            return None
+        columns = [group.domain_of for group in own.affinity]
+        here = [column[number] for column in columns]
+        near: dict[tuple[int, ...], NodeNumber] = {}  # one node of each combination of domains
+        for other, pods in placed.nodes.items():
+            is_alone = other == number and pods == 1 and placed.are(pod)
+            if other < len(view.node_names) and not is_alone:
+                there = tuple(column[other] for column in columns)
+                if any(one and one == domain for one, domain in zip(there, here, strict=True)):
+                    near[there] = other
+        return _Relying(own, view.times_counted(shown, own.affinity[0]), tuple(near.values())) if near else None
+
+
+class _Relying(NamedTuple):
+    """Pods with required affinity near the pod that is moved: their terms, how often these select one of them, their nodes."""
+
+    own: OwnTerms
+    itself: int
+    nodes: tuple[NodeNumber, ...]
+
+    def satisfied(self) -> list[NodeNumber]:
+        """The nodes on which the affinity holds now. O(nodes × terms)."""
+        return [number for number in self.nodes if has_affinity(self.own, number, self.itself)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """Pods that are alike for a move: on nodes where the same constraints are broken, in the order of `Movable`."""
+
+    findings: tuple[BrokenConstraint, ...]
+    pods: Sequence[Pod]
+
+    @property
+    def most(self) -> int:
+        """The greatest count of a domain: the fullest domain loses a pod first."""
+        return max(finding.count for finding in self.findings)
+
+
+_MOST_EXPLAINED: Final = 500  # nodes without room
+_MOST_TRIED: Final = 5  # pods on different nodes that are alike: they differ only in what others need of them
+
+
+class Planner:
+    """Finds moves. Valid until the signatures change: then `Neighbours` are collected again."""
+
+    def __init__(self, view: ClusterView, settings: Settings, neighbours: Neighbours) -> None:
+        self._view = view
+        self._settings = settings
+        self._neighbours = neighbours
+
+    def find(
+        self, watched: WatchedPods, movable: Movable, under_way: Sequence[Move] = ()
+    ) -> Steps[tuple[Move | None, tuple[Stuck, ...]]]:
+        """The best move for the pods of one signature, and its broken constraints without a move. A step tries one pod.
+
+        ``under_way``: moves that are not complete. They count as complete.
+        """
+        moves: list[Move] = []
+        stuck: dict[Place, Stuck] = {}
+        for candidate in self._candidates(watched, movable):
+            why = ""
+            for pod in candidate.pods[:_MOST_TRIED]:
+                result = self.try_pod(pod, watched, movable, under_way)
+                yield
+                if isinstance(result, Move):
+                    moves.append(result)
+                if not isinstance(result, str):
+                    break
+                why = why or result
+            else:
+                for finding in candidate.findings:
+                    pod = candidate.pods[0]
+                    stuck.setdefault(finding.place, Stuck(pod, watched.policy.key, finding.place, finding.text, why))
+        mended = {move.place for move in moves}
+        left = tuple(found for place, found in stuck.items() if place not in mended)
+        return min(moves, key=lambda move: move.order, default=None), left
+
+    def _candidates(self, watched: WatchedPods, movable: Movable) -> list[_Candidate]:
+        """The pods with broken constraints by what is broken. O(pods on these nodes)."""
+        view = self._view
+        on: dict[NodeNumber, list[BrokenConstraint]] = {}
+        for finding in watched.found:
+            for number in finding.nodes:
+                on.setdefault(number, []).append(finding)
+        alike: dict[tuple[Place, ...], tuple[tuple[BrokenConstraint, ...], list[Pod]]] = {}
+        for number, findings in on.items():
+            if number >= len(view.node_names):
+                continue
+            key = tuple(finding.place for finding in findings)
+            pods = alike.setdefault(key, (tuple(findings), []))[1]
+            pods += [
+                pod
+                for pod in view.pods_on(number).values()
+                if pod.signature is watched.signature and not pod.terminating
+            ]
+        made = [
+            _Candidate(
+                findings, sorted(pods, key=lambda pod: (bool(movable.objection(pod, watched.spec)), movable.order(pod)))
+            )
+            for findings, pods in alike.values()
+            if pods
+        ]
+        return sorted(made, key=lambda candidate: -candidate.most)
+
+    def try_pod(
+        self, pod: Pod, watched: WatchedPods, movable: Movable, under_way: Sequence[Move] = ()
+    ) -> Move | str | None:
+        """The best move of one pod, or why there is none. In one step, because its trial must not be suspended.
+
+        None if nothing is broken of the pod once the moves under way are complete.
+
+        O(nodes × clauses) like a filter request of all nodes.
+        """
+        view, settings = self._view, self._settings
+        if objection := movable.objection(pod, watched.spec):
+            return objection
+        number = view.known.get(pod.node)
+        if number is None:
+            return "its node does not exist"
+        # Everything is compiled before the trial, because a group that is made in it would not count the pods that left.
+        compiled = view.compiled(effective_pod(pod, view, settings).signature)
+        affected = self._neighbours.spread_counting(pod)
+        relying = self._neighbours.relying_on(pod, number)
+        with view.trial() as trial:
+            for other in under_way:
+                trial.take_bound((other.pod,))
+                if other.target in view.known:
+                    trial.place(replacement_of(other.pod), view.known[other.target])
+            findings = at_once(broken_constraints({number: 1}, pod, view, settings, watched.spec.constraints))
+            if not findings:
+                return None
+            return _Attempt(pod, watched, view, settings, compiled, affected, relying, trial).move(findings, movable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """The trial of one pod, after the moves under way.
+
+    ``compiled``: its constraints, ``affected`` and ``relying``: of others, compiled before the trial.
+    """
+
+    pod: Pod
+    watched: WatchedPods
+    view: ClusterView
+    settings: Settings
+    compiled: CompiledConstraints
+    affected: _Affected
+    relying: Sequence[_Relying]
+    trial: Trial
+
+    @property
+    def number(self) -> NodeNumber:
+        """The node of the pod."""
+        return self.view.known[self.pod.node]
+
+    def move(self, findings: Sequence[BrokenConstraint], movable: Movable) -> Move | str:
+        """The move to the best target. ``findings``: what is broken of the pod on its node."""
+        view, pod = self.view, self.pod
+        before = [spread.above(view, pod, self.number) for spread in self.affected]
+        relied = [relying.satisfied() for relying in self.relying]
+        self.trial.take(pod)
+        new = effective_pod(replacement_of(pod), view, self.settings)
+        frame = worst_case(IndexFrame(), self.compiled, view)
+        filters = catalog.prepare_filters(new, self.compiled, view, frame)
+        passing = self._passing(new, filters)
+        if not passing:
+            return self._rejections(new, filters)
+        # The excess of shared findings is part of `before`. The other findings are about the pod alone: they end.
+        own = sum(finding.excess for finding in findings if finding.shared is None)
+        best: tuple[int, int, Sequence[NodeNumber]] | None = None
+        for counts, numbers in self._kinds(passing).items():
+            change = self._change(before, relied, numbers[0])
+            if change is not None and own + change > 0 and (best is None or (-own - change, sum(counts)) < best[:2]):
+                best = -own - change, sum(counts), numbers
+        if best is None:
+            return "on each node that takes it, as much would be broken as now, or a constraint of another pod"
+        target = self._choose(new, best[2])
+        finding = max(findings, key=lambda found: found.excess)
+        fullest = max(found.count for found in findings)
+        order = (best[0], -fullest, *movable.order(pod))
+        return Move(pod, target, self.watched.policy.key, finding.place, finding.text, -best[0], order)
+
+    def _passing(self, new: Pod, filters: PreparedFilters) -> Sequence[NodeNumber]:
+        """The nodes that pass filter and have room for the replacement, other than the node of the pod."""
+        view = self.view
+        if filters.rejects_every_node:
+            return ()
+        fit = catalog.NODE_FIT.prepare_filter(new, self.compiled, view, IndexFrame())
+        kept = KeptNodes(new, view, self.settings)
+        numbers = [number for number in nodes_with_room(new, view) if number != self.number]
+        return [
+            number
+            for number in filters.passing(numbers)
+            if fit.reason(number) is None and view.node_names[number] not in kept
+        ]
+
+    def _rejections(self, new: Pod, filters: PreparedFilters) -> str:
+        """How many nodes do not pass, by reason."""
+        view = self.view
+        others = [number for number in view.known.values() if number != self.number]
+        fit = catalog.NODE_FIT.prepare_filter(new, self.compiled, view, IndexFrame())
+        reasons: Counter[str] = Counter()
+        if (rejection := filters.rejects_all) is not None:
+            reasons[rejection.reason.text] = len(others)
+        else:
+            for reason, numbers in filters.rejected(others):
+                reasons[reason.text] += len(numbers)
+            for number in filters.passing(others)[:_MOST_EXPLAINED]:
+                failed = fit.reason(number)
+                reasons["node(s) are kept for nominated pods" if failed is None else failed.text] += 1
+        texts = ", ".join(f"{count} {text}" for text, count in sorted(reasons.items()))
+        return f"no node passes: {texts}" if texts else "there is no other node"
+
+    def _kinds(self, passing: Iterable[NodeNumber]) -> Mapping[tuple[int, ...], list[NodeNumber]]:
+        """The nodes by what a pod there changes: the count of the domain for each constraint that counts the pod.
+
+        For affinity of others it matters whether the domain is the one that the pod leaves.
+        """
+        columns = [(spread.group.domain_of, spread.group.counts) for spread in self.affected]
+        near = [group.domain_of for relying in self.relying for group in relying.own.affinity]
+        made: dict[tuple[int, ...], list[NodeNumber]] = {}
+        for number in passing:
+            key = [counts.get(domain, 0) if (domain := column[number]) else 0 for column, counts in columns]
+            key += [-int(column[number] == column[self.number]) for column in near]
+            made.setdefault(tuple(key), []).append(number)
+        return made
+
+    def _change(
+        self, before: Sequence[_Above], relied: Sequence[Collection[NodeNumber]], target: NodeNumber
+    ) -> int | None:
+        """By how much the spread constraints of all pods lower the measure if the pod goes to a node.
+
+        None if a constraint that held would be broken.
+        """
+        view, pod = self.view, self.pod
+        self.trial.place(replacement_of(pod), target)
+        now = [spread.above(view, pod, self.number, target) for spread in self.affected]
+        kept = [relying.satisfied() for relying in self.relying]
+        self.trial.remove_last()
+        if any(after.domains - earlier.domains for after, earlier in zip(now, before, strict=True)):
+            return None
+        if any(set(was) - set(still) for was, still in zip(relied, kept, strict=True)):
+            return None
+        return sum(earlier.excess - after.excess for after, earlier in zip(now, before, strict=True))
+
+    def _choose(self, new: Pod, numbers: Sequence[NodeNumber]) -> str:
+        """The node that decisive placement would choose among these, which all pass."""
+        view = self.view
+        names = [view.node_names[number] for number in numbers]
+        if len(names) == 1:
+            return names[0]
+        requested = requested_nodes(ExtenderArgs(new, names), view)
+        search = RequestSearch(self.compiled, NO_FILTERS, requested, view, self.settings)
+        return requested.names_at(select_host(search, new, 0, ""))[0]
