@@ -84,7 +84,7 @@ READ_SIDE_BY_MODULE = {
     "index.counts.term_counts": "TermGroupView",
     "index.nodes.columns": "ByNumber ColumnView",
     "index.nodes.domains": "KeyView NodeMatches ScopeView",
-    "index.nodes.requested_shares": "BalanceView SharesView",
+    "index.nodes.requested_shares": "BalanceView NodeShares SharesView",
     "index.nodes.room": "RoomView",
     "index.objects.changes": "Subscribable",
     "index.policies": "PoliciesView",

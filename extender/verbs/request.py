@@ -205,6 +205,15 @@ class RequestSearch(msgspec.Struct, frozen=True, gc=False):
             passing += self.passing(piece)
         return passing
 
+    def passing_names(self, start: int) -> Sequence[str]:
+        """The names that pass, from the name number ``start`` on. O(names).
+
+        Where every node passes, names of nodes that the index does not know are among them.
+        """
+        if self.filters.passes_all and not self.excluded:
+            return [*self.requested.names[start:], *self.requested.names[:start]]
+        return self.requested.names_at(self.all_passing(start))
+
     def first_passing(self, most: int, start: int) -> Ranked:
         """Up to ``most`` positions that pass, from the name number ``start`` on, all of rank 0. O(most) where most pass."""
         passing: list[int] = []

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.nodes.columns import NodeNumber
-from extender.index.nodes.requested_shares import SharesView
+from extender.index.nodes.requested_shares import NodeShares, SharesView
 from extender.index.view import ClusterView
 from extender.model.constraints.labels import NO_LABELS
 from extender.model.constraints.node_affinity import NodeTable
@@ -89,7 +89,7 @@ def select_hosts(search: RequestSearch, pod: Pod, seed: int, avoid: str) -> Sequ
     if settings.placement == "decisive" and len(requested) > 1:
         start, by_rules = seed % len(requested), _is_of_rules(search, pod)
         if not by_rules and requested.view is not None and knows_scores(pod, settings):
-            return requested.names_at(_best_by_plugins(search, pod, start, avoid))
+            return _best_by_plugins(search, pod, start, avoid)
         if by_rules or settings.schedulers == "many":
             return requested.names_at(select_host(search, pod, start, avoid))
     # 3. A shortlist. Nodes that nothing tells apart are taken from a random name on, without a search: this is the usual request.
@@ -316,6 +316,10 @@ TAINT_POINTS: Final = _TAINT_TOLERATION * MAX_SCORE
 _SMALL: Final = 0.03
 
 
+# So many different shares are scored at once, because to leave some out costs two more passes.
+_FEW_SHARES: Final = 16
+
+
 def _weighed_best(search: RequestSearch, pod: Pod, start: int) -> list[int]:
     """The passing positions with most points of our rules, preferred node affinity and soft taints together.
 
@@ -363,63 +367,91 @@ def untolerated_preferences(taints: Sequence[Taint], pod: Pod) -> int:
     return sum(not any(toleration.tolerates(taint) for toleration in tolerations) for taint in soft)
 
 
-def _best_by_plugins(search: RequestSearch, pod: Pod, start: int, avoid: str) -> Sequence[int]:
-    """The passing position with the highest sum of the profile's score plugins, as a list of one; the first of equals. O(names).
+def _best_by_plugins(search: RequestSearch, pod: Pod, start: int, avoid: str) -> Sequence[str]:
+    """The passing name with the highest sum of the profile's score plugins, as a list of one; the first of equals. O(names).
 
     ``avoid`` is chosen only if no other node passes. Points are not rounded to integers as in kube-scheduler, which takes any of
     the nodes that rounding makes equal.
     """
-    requested, scores = search.requested, search.settings.answers.scores
-    positions = search.all_passing(start)
-    if avoid and len(positions) > 1:
-        avoided = requested.position(avoid)
-        positions = [position for position in positions if position != avoided]
-    if len(positions) <= 1:
-        return positions
+    view, names = search.view, search.passing_names(start)
+    of_node = view.shares.of_node
+    try:
+        shares = list(map(of_node.__getitem__, names))
+    except KeyError:  # names of nodes that the index does not know
+        names = [name for name in names if name in of_node]
+        shares = [of_node[name] for name in names]
+    if avoid and avoid in names:
+        names = [name for name in names if name != avoid] or names
+        shares = [of_node[name] for name in names]
+    if not names:
+        return []
+    different = list(dict.fromkeys(shares))  # each once, in the order of the names: equal nodes are scored once
     preferred, reluctant = pod.signature.preferred_nodes, _reluctant(search, pod)
-    if not (preferred or reluctant):
-        positions = _roomy(positions, search, pod)
-    lost = _resource_loss(positions, search, pod)
-    if preferred:
-        weights = node_preferences([requested.node(position) for position in positions], pod.signature)
+    if preferred or reluctant:
+        loss = dict(zip(different, _resource_loss(different, search.settings, pod), strict=True))
+        best = _best_with_preferences(names, [loss[each] for each in shares], reluctant, search, pod)
+    else:
+        best = shares.index(_best_shares(different, search.settings, pod))
+    return [view.node_names[view.known[names[best]]]]  # the string of the index: the pod keeps it
+
+
+def _best_with_preferences(
+    names: Sequence[str], lost: list[float], reluctant: AbstractSet[int], search: RequestSearch, pod: Pod
+) -> int:
+    """Which of the names is the best, where preferred node affinity and PreferNoSchedule taints count too. O(names × (terms + taints)).
+
+    ``lost``: what each name loses by its resources.
+    """
+    scores, known = search.settings.answers.scores, search.view.known
+    positions = [known[name] for name in names]
+    nodes = [search.view.node(position) for position in positions]
+    if pod.signature.preferred_nodes:
+        weights = node_preferences(nodes, pod.signature)
         most = max(weights) or 1
         of = [scores.node_affinity * (MAX_SCORE * weight // most) for weight in weights]
         lost = [less - points for less, points in zip(lost, of, strict=True)]
     if reluctant:
-        counts = [_untolerated_at(position, requested, pod) if position in reluctant else 0 for position in positions]
+        counts = [
+            0 if node is None or position not in reluctant else untolerated_preferences(node.taints, pod)
+            for position, node in zip(positions, nodes, strict=True)
+        ]
         worst = max(counts) or 1
         of = [scores.taint_toleration * (MAX_SCORE * count // worst) for count in counts]
         lost = [less + points for less, points in zip(lost, of, strict=True)]
-    return (positions[lost.index(min(lost))],)
+    return lost.index(min(lost))
 
 
-def _untolerated_at(position: int, requested: RequestedNodes, pod: Pod) -> int:
-    node = requested.node(position)
-    return 0 if node is None else untolerated_preferences(node.taints, pod)
+def _best_shares(different: Sequence[NodeShares], settings: Settings, pod: Pod) -> NodeShares:
+    """The shares of the node that loses least by its resources; the first of equals. O(different shares).
 
-
-def _roomy(positions: list[int], search: RequestSearch, pod: Pod) -> list[int]:
-    """The positions that may be the best by resources: a node may be left out that loses more without the pod than the emptiest with it.
-
-    Most nodes then cost one look-up. All positions where the pod may win points: MostAllocated, or much weight for balance.
+    Of many, shares that lose more without the pod than the emptiest node with it are left out first. Not where the pod may win
+    points: MostAllocated, or much weight for balance.
     """
-    scores = search.settings.answers.scores
+    if len(different) == 1:
+        return different[0]
+    scores = settings.answers.scores
     fit, uneven = scores.node_resources_fit, scores.node_resources_balanced_allocation
-    if not fit or 2 * fit < uneven or search.settings.answers.scoring_strategy == "MostAllocated":
-        return positions
-    totals = list(map(search.view.shares.total.__getitem__, positions))
-    emptiest = positions[totals.index(min(totals))]
-    most = _resource_loss((emptiest,), search, pod)[0] / (MAX_SCORE / 2 * fit)
-    return [position for position, total in zip(positions, totals, strict=True) if total <= most] or [emptiest]
+    if (
+        len(different) > _FEW_SHARES
+        and fit
+        and 2 * fit >= uneven
+        and settings.answers.scoring_strategy != "MostAllocated"
+    ):
+        totals = [shares.total for shares in different]
+        emptiest = different[totals.index(min(totals))]
+        most = _resource_loss((emptiest,), settings, pod)[0] / (MAX_SCORE / 2 * fit)
+        different = [shares for shares in different if shares.total <= most] or [emptiest]
+    lost = _resource_loss(different, settings, pod)
+    return different[lost.index(min(lost))]
 
 
-def _resource_loss(positions: Sequence[int], search: RequestSearch, pod: Pod) -> list[float]:
-    """What each node loses of the points of NodeResourcesFit and NodeResourcesBalancedAllocation, beside a constant. O(positions).
+def _resource_loss(different: Sequence[NodeShares], settings: Settings, pod: Pod) -> list[float]:
+    """What nodes lose of the points of NodeResourcesFit and NodeResourcesBalancedAllocation, beside a constant. O(different shares).
 
     LeastAllocated takes 50 points of weight 1 for each requested share, MostAllocated gives as much. Balanced allocation takes 25
     for what the pod adds to the difference of the shares. See `index/nodes/requested_shares.py`.
     """
-    answers, shares = search.settings.answers, search.view.shares
+    answers = settings.answers
     cpu, memory = map(float, scored_requests(pod.requests))
     more_cpu, more_memory = float(pod.requests.get(CPU, 0)), float(pod.requests.get(MEMORY, 0))
     fit = MAX_SCORE / 2 * answers.scores.node_resources_fit
@@ -427,12 +459,10 @@ def _resource_loss(positions: Sequence[int], search: RequestSearch, pod: Pod) ->
         fit = -fit
     # A pod without requests leaves the difference as it is, and balanced allocation does not score it either.
     uneven = MAX_SCORE / 4 * answers.scores.node_resources_balanced_allocation
-    # Written out, because a call for each node would cost more than the arithmetic.
-    total, lean, per_cpu, per_memory = shares.total, shares.lean, shares.per_cpu, shares.per_memory
     return [
-        fit * (total[node] + cpu * (one := per_cpu[node]) + memory * (byte := per_memory[node]))
-        + uneven * (abs((before := lean[node]) + more_cpu * one - more_memory * byte) - abs(before))
-        for node in positions
+        fit * (shares.total + cpu * (one := shares.per_cpu) + memory * (byte := shares.per_memory))
+        + uneven * (abs((before := shares.lean) + more_cpu * one - more_memory * byte) - abs(before))
+        for shares in different
     ]
 
 

@@ -97,7 +97,9 @@ def test_a_true_index_has_no_differences(index: ClusterIndex) -> None:
 
 
 UNFILED = "a signature of ns: is not filed under its namespace and labels"
-REQUESTED = "requested on n2: (201, 419430400, 0.0, 0.0, 0.0, 0.0, 0.0) counted, (200, 419430400, 0.0, 0.0, 0.0, 0.0, 0.0) there"
+ROW = "419430400, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0"
+REQUESTED = f"requested on n2: (201, {ROW}) counted, (200, {ROW}) there"
+UNSHARED = f"requested on n2: (200, 419430400, 0.0, 0.0, 0.0) counted, (200, {ROW}) there"
 INVERSE = f"inverse group (required anti-affinity) over {HOST}"
 HARM: list[tuple[Callable[[ClusterIndex], object], str]] = [
     (lambda index: on(index, "n1").pop("plain"), "pod ns/plain: is not on n1"),
@@ -110,6 +112,7 @@ HARM: list[tuple[Callable[[ClusterIndex], object], str]] = [
     ),
     (lambda index: index.unplaced.update(deleted=pod("deleted")), "pod deleted: is among those without a node"),
     (lambda index: index.shares.cpu.__setitem__(index.view.known["n2"], 201), REQUESTED),
+    (lambda index: index.shares.of_node.pop("n2"), UNSHARED),
     (
         lambda index: index.topology.soft_taints.update({(SOFT,): {index.view.known["n1"]}}),
         "node n1: is filed under other taints than it has",

@@ -41,12 +41,17 @@ Shares = tuple[float, float, float]
 def shares(index: ClusterIndex) -> dict[str, Shares]:
     """The larger requested share of each node, the sum of both and their difference, as kept and as the other columns give them."""
     kept = index.view.shares
-    for number in index.view.known.values():
+    assert kept.of_node.keys() == index.view.known.keys()
+    for name, number in index.view.known.items():
         by_cpu, by_memory = kept.cpu[number] * kept.per_cpu[number], kept.memory[number] * kept.per_memory[number]
         assert kept.larger[number] == max(by_cpu, by_memory)
-        assert kept.total[number] == by_cpu + by_memory
+        assert kept.of_node[name].total == by_cpu + by_memory
+        assert (kept.of_node[name].per_cpu, kept.of_node[name].per_memory) == (
+            kept.per_cpu[number],
+            kept.per_memory[number],
+        )
     known = index.view.known.items()
-    return {name: (kept.larger[number], kept.total[number], kept.lean[number]) for name, number in known}
+    return {name: (kept.larger[number], kept.of_node[name].total, kept.of_node[name].lean) for name, number in known}
 
 
 def counted(index: ClusterIndex) -> dict[str, Shares]:

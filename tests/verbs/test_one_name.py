@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from extender.index.nodes import requested_shares
 from extender.settings.configuration import Settings
 from tests.builders import Json, extender_args, index_of, node, node_json, pod, pod_json, settings
 from tests.deciding import filter_nodes
@@ -49,6 +50,11 @@ def test_where_the_extender_does_not_know_all_scores_the_scheduler_chooses_from_
 
 
 def test_equal_nodes_are_taken_in_turns_and_the_fuller_one_never() -> None:
+    assert {*[tuple(answered(one(), seed=seed)) for seed in range(8)]} == {("n2",), ("n3",), ("n4",)}
+
+
+def test_equal_nodes_stay_equal_after_the_table_of_shares_was_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requested_shares, "_MOST_SHARED", 1)
     assert {*[tuple(answered(one(), seed=seed)) for seed in range(8)]} == {("n2",), ("n3",), ("n4",)}
 
 
