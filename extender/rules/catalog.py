@@ -148,7 +148,18 @@ def counts_of_rules() -> tuple[type[Counted], ...]:
 
 def active(compiled: CompiledConstraints, view: ClusterView) -> Parts:
     """The rules that may reject a node for such a pod. For most pods, without constraints, few or none."""
-    return [(rule, compiled) for rule in RULES if rule.is_active(compiled, view)]
+    return [(rule, compiled) for rule in _rules_for(compiled) if rule.is_active(compiled, view)]
+
+
+def _rules_for(compiled: CompiledConstraints) -> tuple[Rule, ...]:
+    """The rules that may be active, or have scores, for such a pod."""
+    return _for_plain_pods(RULES) if compiled.is_plain else RULES
+
+
+@lru_cache(maxsize=4)
+def _for_plain_pods(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules that are asked about pods without constraints too, because most pods have none."""
+    return tuple([rule for rule in rules if not rule.needs_constraints])
 
 
 def active_in_place_of_plugins(compiled: CompiledConstraints, view: ClusterView) -> Parts:
@@ -283,7 +294,7 @@ def shared_places(pod: Pod, view: ClusterView) -> dict[Hashable, int]:
 
 def scoring_rules(compiled: CompiledConstraints, rules: Rules) -> Sequence[Rule]:
     """The rules that add to the scores of nodes. O(terms)."""
-    return [rule for rule in _with_scores(RULES) if rule.has_scores(compiled, rules)]
+    return [rule for rule in _with_scores(_rules_for(compiled)) if rule.has_scores(compiled, rules)]
 
 
 @lru_cache(maxsize=4)

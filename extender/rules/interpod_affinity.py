@@ -416,6 +416,7 @@ class InterPodAffinity(Rule):
     """The rule. Its filter depends on nodes and groups. Which pods a group counts depends on namespaces too."""
 
     name = plugin = _NAME
+    needs_constraints = True
     counts_by_domain = True
     counted = (OwnTerms, TermsOfOthers)
 

@@ -26,6 +26,7 @@ class LimitsRule(Rule):
     """
 
     name = _NAME
+    needs_constraints = True
 
     def is_active(self, compiled: CompiledConstraints, _view: ClusterView) -> bool:
         """Active for a pod to be rejected."""

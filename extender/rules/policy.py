@@ -95,6 +95,7 @@ class ScheduledPolicies(Rule):
     """The rule, for policies with ``when: Scheduling``."""
 
     name = _NAME
+    needs_constraints = True
     counted = (DirectedNodes,)
 
     def prepare_filter(

@@ -263,6 +263,9 @@ class Rule(ABC):
     counted: tuple[type[Counted], ...] = ()
     """What the rule counts. The index makes each part from a pod's signature."""
 
+    needs_constraints: bool = False
+    """Whether the rule neither rejects a node nor scores for a pod without constraints. So it is not asked about such pods."""
+
     counts_room: bool = False
     """Whether the rule counts free resources like node fit, so that a caller that applies node fit can skip it."""
 

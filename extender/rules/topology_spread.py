@@ -381,6 +381,7 @@ class TopologySpread(Rule):
     """The rule. Its filter depends on nodes and groups. Which groups these are depends on workloads too."""
 
     name = plugin = _NAME
+    needs_constraints = True
     counts_by_domain = True
     counted = (SpreadGroups,)
 

@@ -227,3 +227,36 @@ def test_a_plugin_is_replaced_by_the_rule_that_claims_it(closing: Closing) -> No
         "NodePorts",
         "PodTopologySpread",
     ]
+
+
+PODS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "anti-affinity": {"apart": [term("host", app="web")]},
+    "anti-affinity over a key of no node": {"apart": [term("rack", app="web")]},
+    "an existing pod's anti-affinity": {"app": "lonely"},
+}
+
+
+@pytest.mark.parametrize(("name", "fields"), PODS.items(), ids=PODS)
+def test_a_rule_that_needs_constraints_neither_filters_nor_scores_for_a_plain_pod(
+    name: str, fields: dict[str, Any]
+) -> None:
+    existing = contender("w", on="n0", app="web", apart=[term("host", app="lonely")])
+    view, rules = cluster(stage("n0"), existing).view, settings().rules
+    compiled = view.compiled(contender("asking", **fields).signature)
+    assert compiled.is_plain is (name == "plain")
+    active = [rule for rule in catalog.RULES if rule.is_active(compiled, view)]
+    assert [rule for rule, _ in catalog.active(compiled, view)] == active
+    scoring = [rule for rule in catalog.RULES if rule.has_scores(compiled, rules)]
+    assert list(catalog.scoring_rules(compiled, rules)) == scoring
+    assert name != "plain" or not any(rule.needs_constraints for rule in active + scoring)
+
+
+def test_these_rules_need_constraints() -> None:
+    assert {type(rule).__name__ for rule in catalog.RULES if rule.needs_constraints} == {
+        "CrossNamespaceQuota",
+        "InterPodAffinity",
+        "LimitsRule",
+        "ScheduledPolicies",
+        "TopologySpread",
+    }

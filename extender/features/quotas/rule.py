@@ -139,6 +139,7 @@ class CrossNamespaceQuota(Rule):
     """The rule. It costs other pods nothing, because it is called only for pods in the quota scope."""
 
     name = _NAME
+    needs_constraints = True
 
     def is_active(self, compiled: CompiledConstraints, view: ClusterView) -> bool:
         """Active for a pod with affinity across namespaces that a quota, the default or a limit on reach concerns."""

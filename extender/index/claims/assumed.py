@@ -209,8 +209,10 @@ class AssumedPods:
 
     def forget(self, uid: str) -> Assumed | None:
         """Ends an assumption because its attempt failed, and uncounts the pod. Returns it; None if there was none."""
+        if uid not in self.held:
+            return None
         # The failed attempt may still be reported. That report must not end a later assumption of the pod.
-        is_unreported = uid in self.held and uid in self._pods
+        is_unreported = uid in self._pods
         if is_unreported:
             self._unreported[uid] = self._unreported.get(uid, 0) + 1
         return self.discard(uid, is_unreported=is_unreported)

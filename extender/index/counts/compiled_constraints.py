@@ -113,6 +113,7 @@ class CompiledConstraints:
     serial: int = field(default=0, compare=False)
     filtering: frozenset[type[Counted]] = field(init=False, compare=False)
     used_fields: tuple[str, ...] = field(init=False, compare=False)
+    is_plain: bool = field(init=False, compare=False)
     _filter_groups: tuple[GroupView, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -122,6 +123,9 @@ class CompiledConstraints:
         object.__setattr__(self, "filtering", frozenset([kind for kind, part in self.parts.items() if part.filters]))
         used = tuple(chain.from_iterable([part.used_fields for part in self.parts.values()]))
         object.__setattr__(self, "used_fields", used)
+        affinity = self.signature.affinity
+        has_constraints = self.parts or self.excess or not affinity.is_empty or affinity.cross_namespace
+        object.__setattr__(self, "is_plain", not has_constraints)
 
     def get(self, kind: type[C]) -> C | None:
         """What one rule counts; None if it counts nothing for such pods. O(1)."""
