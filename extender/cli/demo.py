@@ -6,10 +6,8 @@ scenario as `extender simulate` does.
 
 import argparse
 import asyncio
-import signal
 import sys
 from collections import deque
-from collections.abc import Awaitable
 from typing import Final, Self
 
 from rich.console import Console, Group
@@ -22,7 +20,7 @@ from extender.cli.files import own_file
 from extender.cli.main import CommandError, Commands, say
 from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, scenario_settings, simulate
 from extender.compose.embedded import StartError, service_running
-from extender.compose.process import run_on_loop
+from extender.compose.process import run_on_loop, until_signal
 from extender.model.units import Address
 from extender.simulator.scenario.overview import MOMENTS, TERMINATING, PodRow, ScenarioSummary, look
 from extender.simulator.scenario.play import Player, StepFailed
@@ -76,7 +74,7 @@ async def _show(path: str, seed: int | None, address: Address) -> None:
         screen = LiveScreen(simulated, url) if sys.stdout.isatty() else LinePrinter(simulated, url)
         player = Player(simulated, screen.narrate)
         with screen:
-            await _until_signal(_play_on(player), screen.follow())
+            await until_signal(_play_on(player), screen.follow())
 
 
 async def _play_on(player: Player) -> None:
@@ -87,27 +85,6 @@ async def _play_on(player: Player) -> None:
         await player.run(play.forever)
     # All steps are done, and the cluster stays to be looked at.
     await asyncio.Event().wait()
-
-
-async def _until_signal(*work: Awaitable[None]) -> None:
-    """Runs all jobs until Ctrl-C or SIGTERM, or until one fails."""
-    loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    # The signal is one of the jobs, so that a job that fails and Ctrl-C end the wait in the same way.
-    tasks = [asyncio.ensure_future(awaitable) for awaitable in (stopped.wait(), *work)]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        # Until all are cancelled: they use the cluster and the service, which the caller closes next.
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-    for task in done:  # raises the error of a job that has failed
-        task.result()
 
 
 _EVERY_SECONDS: Final = 0.25

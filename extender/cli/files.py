@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 MOST_VALUES: Final = 100_000  # of a file with settings, a scenario or policies; 4 s of a processor
 MOST_VALUES_OF_OBJECTS: Final = 2_000_000  # of a cluster of 5,000 nodes and their pods
+_DISPLAYS: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 STDIN: Final = "-"
 _DEEPEST_LIST: Final = 8
 _OBJECT_FILES: Final = (".json", ".yaml", ".yml")
@@ -186,6 +187,11 @@ def is_file(path: str) -> bool:
 def kubectl_file(given: str) -> str:
     """The kubeconfig that kubectl takes: the given one, or the environment's; empty for the default."""
     return given or os.environ.get("KUBECONFIG", "")
+
+
+def has_display() -> bool:
+    """Whether a browser can be shown, as far as the environment tells. Other systems than Linux always have a display."""
+    return not sys.platform.startswith("linux") or any(map(os.environ.get, _DISPLAYS))
 
 
 def access_to(kube: Kube) -> Access:

@@ -28,6 +28,7 @@ from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
+from threading import Thread
 from typing import Final, NamedTuple
 
 import orjson
@@ -36,6 +37,7 @@ from extender.cli import completion
 from extender.cli.files import access_to, kubectl_file, own_namespace
 from extender.cli.main import CommandError, add_commands, run_command, say
 from extender.cli.parser import Parser
+from extender.cli.progress import progress
 from extender.cli.service_client import NoAnswerError
 from extender.cli.sources import cluster_of
 from extender.compose.process import run_on_loop
@@ -51,7 +53,7 @@ from extender.wire.api_calls import leader_slice
 
 PROGRAM: Final = "kubectl placement"
 COMPLETED: Final = completion.Completed("kubectl-placement", "kubectl_complete-placement")
-COMMANDS: Final = frozenset({"explain", "whatif", "groups", "quota", "policy", "doctor"})
+COMMANDS: Final = frozenset({"explain", "whatif", "groups", "quota", "policy", "doctor", "domain", "ui"})
 # The namespaces of deploy/overlays. Elsewhere labels prove nothing: a tenant may give any label to a pod.
 NAMESPACES: Final = ("placement-extender", "placement-shared", "kube-system")
 LABELS: Final = "app.kubernetes.io/name=placement-extender,app.kubernetes.io/component=extender"
@@ -70,7 +72,7 @@ _ERROR: Final = re.compile(
 _FORWARDING: Final = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ")
 _ROLE: Final = "deploy/kubectl/role.yaml grants what this command needs"
 _DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
-_SHOWN: Final = 5  # namespaces by name
+_SHOWN: Final = 5  # namespaces by name, and errors of kubectl
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,17 +110,21 @@ def _run(arguments: argparse.Namespace) -> int:
         arguments.namespace = current
     if "extender_namespace" not in arguments or arguments.url:
         return int(run(arguments))
-    pod = _find_pod(kube, arguments.extender_namespace)
-    with ExitStack() as held:
-        # Only without files of the user. The folder lives as long as the command: the key is on disk for seconds, in
-        # mode 0600.
-        if pod.scheme == "https" and not any(getattr(arguments, name) for name in _FILES):
-            folder = held.enter_context(TemporaryDirectory())
-            vars(arguments).update(_client_files(kube, pod, Path(folder)))
-        arguments.forward = str(pod)
-        if "account" in arguments:  # of `doctor`, which reviews the permissions of the service, not of the user
-            arguments.account = arguments.account or pod.account
-        arguments.url, log = held.enter_context(_forward(kube, pod))
+    with ExitStack() as held, ExitStack() as files:
+        with progress("looks for the service"):
+            pod = _find_pod(kube, arguments.extender_namespace)
+            # Only without files of the user. The folder lives as long as the command: the key is on disk for seconds,
+            # in mode 0600.
+            if pod.scheme == "https" and not any(getattr(arguments, name) for name in _FILES):
+                folder = files.enter_context(TemporaryDirectory())
+                vars(arguments).update(_client_files(kube, pod, Path(folder)))
+            arguments.forward = str(pod)
+            if "account" in arguments:  # of `doctor`, which reviews the permissions of the service, not of the user
+                arguments.account = arguments.account or pod.account
+            forward = held.enter_context(_forward(kube, pod))
+        arguments.url, log = forward.url, forward.errors
+        # For `ui`, which runs for long: it deletes the key when it has read it, and ends with the port-forward.
+        arguments.drop_files, arguments.ended = files.close, forward.has_ended
         try:
             return int(run(arguments))
         except CommandError as error:
@@ -330,9 +336,17 @@ def _client_files(kube: Kube, pod: ServicePod, folder: Path) -> dict[str, str]:
     return {argument: str(folder / name) for argument, name in _FILES.items()}
 
 
+class _Forward(NamedTuple):
+    """A port-forward. ``errors``: what kubectl has said so far, the last few."""
+
+    url: str
+    errors: Callable[[], list[str]]
+    has_ended: Callable[[], bool]
+
+
 @contextmanager
-def _forward(kube: Kube, pod: ServicePod) -> Iterator[tuple[str, Callable[[], list[str]]]]:
-    """The URL of a port-forward to a pod, while the block runs, and its errors so far. Raises CommandError."""
+def _forward(kube: Kube, pod: ServicePod) -> Iterator[_Forward]:
+    """A port-forward to a pod, while the block runs. Raises CommandError."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise CommandError(
@@ -353,7 +367,8 @@ def _forward(kube: Kube, pod: ServicePod) -> Iterator[tuple[str, Callable[[], li
         def log() -> list[str]:
             errors.seek(0)
             lines = errors.read().decode(errors="replace").splitlines()
-            return [match[1] for line in lines if (match := _ERROR.search(line))]
+            said = dict.fromkeys(match[1] for line in lines if (match := _ERROR.search(line)))
+            return list(said)[-_SHOWN:]
 
         with subprocess.Popen(  # noqa: S603 (the user's own kubectl)
             [*command, f"pod/{pod.name}", f":{pod.port}"],
@@ -362,16 +377,23 @@ def _forward(kube: Kube, pod: ServicePod) -> Iterator[tuple[str, Callable[[], li
             stderr=errors,
             text=True,
         ) as running:
-            assert running.stdout is not None  # noqa: S101 (for the type checker)
+            stdout = running.stdout
+            assert stdout is not None  # noqa: S101 (for the type checker)
+            # kubectl prints a line for each connection. Unread, they would fill the pipe, and kubectl would stop.
+            drain = Thread(target=lambda: [None for _ in stdout], name="port-forward", daemon=True)
             try:
-                match = _FORWARDING.match(running.stdout.readline())
+                match = _FORWARDING.match(stdout.readline())
                 if match is None:
                     # kubectl has ended: its errors are complete.
                     running.wait()
                     raise CommandError(f"pod {pod} cannot be reached by a port-forward", *log(), _ROLE)
-                yield f"{pod.scheme}://{match[1]}", log
+                drain.start()
+                yield _Forward(f"{pod.scheme}://{match[1]}", log, lambda: running.poll() is not None)
             finally:
                 running.terminate()
+                running.wait()
+                if drain.is_alive():
+                    drain.join()
 
 
 class _Parser(Parser):

@@ -33,6 +33,7 @@ COMMANDS: Final = {  # and their modules
     "doctor": "extender.cli.doctor",
     "explain": "extender.cli.explain",
     "whatif": "extender.cli.whatif",
+    "ui": "extender.cli.ui",
     "replay": "extender.cli.replay",
     "completion": "extender.cli.completion",
 }

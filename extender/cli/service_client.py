@@ -135,7 +135,7 @@ def _ask(url: str, trust: Trust, body: bytes = b"") -> tuple[bytes, float | None
     """The body of an answer, and the service's clock. Raises HTTPError for another status than 200, ServiceError for the rest."""
     if not url.startswith(("http://", "https://")):
         raise ServiceError("service", f"{url} is not an http or https URL", "write --url http://HOST:PORT")
-    context = _context(trust) if url.startswith("https:") else None
+    context = tls_context(trust) if url.startswith("https:") else None
     headers = {"Content-Type": "application/json"} if body else {}
     try:
         # Only what-ifs and pods of a file have a body, and a what-if may be computed for minutes.
@@ -221,7 +221,8 @@ def _open(
     return answer
 
 
-def _context(trust: Trust) -> ssl.SSLContext:
+def tls_context(trust: Trust) -> ssl.SSLContext:
+    """For connections to the service. Raises ServiceError where the files cannot be used."""
     try:
         context = ssl.create_default_context(cafile=trust.ca_file or None)
         context.check_hostname = trust.checks_name

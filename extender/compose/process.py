@@ -6,7 +6,8 @@ import asyncio
 import ctypes
 import gc
 import resource
-from collections.abc import Callable, Coroutine, Iterator
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +24,7 @@ else:
 
 T = TypeVar("T")
 
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _THRESHOLDS: Final = (700, 10, 2)  # full collections every 14,000 new objects instead of 70,000
 _LONG_SECONDS: Final = 0.005  # some 10,000 objects
 _MMAP_THRESHOLD: Final = -3  # M_MMAP_THRESHOLD of mallopt(3)
@@ -38,6 +40,27 @@ def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
     """Runs to the end on a new event loop, uvloop where it is installed (the extra `uvloop`). Raises what the work raises."""
     with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
         return runner.run(work)
+
+
+async def until_signal(*work: Awaitable[None]) -> None:
+    """Runs all jobs until a signal that ends the process (Ctrl-C, SIGTERM, the terminal is closed), or until one ends. Raises its error."""
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in _ENDING:
+        loop.add_signal_handler(number, stopped.set)
+    # The signal is one of the jobs, so that a job that fails and Ctrl-C end the wait in the same way.
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in (stopped.wait(), *work)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        # Until all are cancelled: they use what the caller closes next.
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for number in _ENDING:
+            loop.remove_signal_handler(number)
+    for task in done:  # raises the error of a job that has failed
+        task.result()
 
 
 def return_large_blocks() -> bool:

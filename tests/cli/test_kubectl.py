@@ -7,61 +7,23 @@ import os
 import re
 import ssl
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 import pytest
 import yaml
 from aiohttp import web
-from msgspec.structs import replace
 from pytest_aiohttp import AiohttpServer
 
 from extender.certificates.authority import CLIENT, SERVER, Authority
-from extender.cli.kubectl import COMMANDS, NAMESPACES, SECRET
-from extender.compose.embedded import service_running
-from extender.model.units import Address
+from extender.cli.kubectl import COMMANDS, SECRET
 from extender.server.request_checks import client_names
-from extender.settings.configuration import default_settings
 from extender.simulator.apiserver.kinds import NAMESPACES as SPACES
 from extender.simulator.apiserver.kinds import SECRETS
-from extender.simulator.json_objects import JsonObject
-from tests.cli.kubectl_plugin import Leading, Plugin, as_program
+from tests.cli.kubectl_plugin import Plugin, as_program
 from tests.pki import serving
-from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
-
-APART = anti_affinity(term(HOSTNAME, app="web"))
-
-
-@pytest.fixture
-async def plugin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> AsyncIterator[Plugin]:
-    """The context has the namespace shop, where web-2 waits."""
-    calls, programs = tmp_path / "calls", tmp_path / "programs"
-    programs.mkdir()
-    async with Leading() as api:
-        objects: list[JsonObject] = [*map(namespace, ("shop", *NAMESPACES)), node("node-a")]
-        web: dict[str, Any] = {"labels": {"app": "web"}, "affinity": APART}
-        objects += [pod("web-1", "shop", on="node-a", **web), pod("web-2", "shop", **web)]
-        api.store.load(objects)
-        document = api.kubeconfig()
-        document["contexts"][0]["context"]["namespace"] = "shop"
-        document["contexts"].append(
-            {"name": "other", "context": {**document["contexts"][0]["context"], "namespace": "lab"}}
-        )
-        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(document), "utf-8")
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-        monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-        settings = default_settings("offload")
-        settings = replace(settings, server=replace(settings.server, bind_address=Address("127.0.0.1:0")))
-        async with service_running(settings, api.url, 1) as (url, _):
-            answer = f"Forwarding from 127.0.0.1:{urlsplit(url).port} -> 8888"
-            as_program(programs / "kubectl", f'echo "$2 $6 $7 $8 $9" >> {calls}', f'echo "{answer}"', "exec sleep 600")
-            yield Plugin(api, calls, capsys)
+from tests.simulator.plain import namespace, node, pod
 
 
 async def test_a_pod_of_the_context_s_namespace_is_explained_by_the_service(plugin: Plugin) -> None:
@@ -105,6 +67,14 @@ async def test_the_commands_that_read_the_cluster_take_the_context(plugin: Plugi
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(given), "utf-8")
     code, table, error = await plugin.run("policy", "test", str(tmp_path / "policy.yaml"))
     assert (code, "Pod shop/web-2" in table, "2 objects: 2 changed, 0 refused" in table) == (1, True, True), error
+    assert plugin.forwarded() == []
+
+
+async def test_a_domain_is_excluded_in_the_cluster_of_the_context(plugin: Plugin) -> None:
+    code, table, error = await plugin.run("domain", "exclude", "zone-a", "--for", "1h")
+    assert (code, table.startswith("topology.kubernetes.io/zone=zone-a is excluded until ")) == (0, True), error
+    code, table, _ = await plugin.run("domain", "list", "-o", "wide", "--context", "other")
+    assert (code, "zone-a  no        until" in table) == (0, True), table
     assert plugin.forwarded() == []
 
 
