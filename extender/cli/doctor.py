@@ -74,9 +74,16 @@ def add_parser(commands: Commands) -> None:
         help="check an installation, and print a remedy for each problem",
         examples=["--config config/extender.yaml", "--url http://127.0.0.1:8888 --no-cluster -o json"],
     )
+    parser.add_argument("--scheduler-config", metavar="FILE", help="kube-scheduler's --config file")
+    add_sources(parser)
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def add_sources(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments for the service and the cluster, which `support-bundle` has too."""
     parser.add_argument("--url", help="URL of the running service (server.bindAddress of --config, on this machine)")
     parser.add_argument("--config", metavar="FILE", help="configuration file to compare with the running service")
-    parser.add_argument("--scheduler-config", metavar="FILE", help="kube-scheduler's --config file")
     add_cluster(parser, parser, "access to the cluster (kube.kubeconfig of the service, else as kubectl)")
     parser.add_argument(
         "--as",
@@ -86,8 +93,6 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--no-cluster", action="store_true", help="do not connect to the API server")
     add_trust(parser)
-    add_output(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -112,7 +117,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     scheduler, findings = read_scheduler(read_yaml(file)) if file else (None, [])
     checked: list[str] = []
     facts = Facts(configured or Settings(), time.time(), knows_settings=configured is not None)
-    url = arguments.url or _address(facts.settings)
+    url = address_of(arguments, facts.settings)
     facts = replace(facts, url=url)
     try:
         state = read_service(url, trust_of(arguments))
@@ -221,8 +226,10 @@ class _ClusterAccess(NamedTuple):
         return cls(access_to(Kube()), "", "" if is_here and not own else "the account of this command", is_here)
 
 
-def _address(settings: Settings) -> str:
-    """The URL of a service with these settings, from its own machine."""
+def address_of(arguments: argparse.Namespace, settings: Settings) -> str:
+    """The URL of the service: the given one, else the address of a service with these settings, from its own machine."""
+    if arguments.url:
+        return str(arguments.url)
     bound = settings.server.bind_address
     # A service that listens on all addresses is reachable on loopback.
     host = "127.0.0.1" if bound.host in _EVERYWHERE else bound.host

@@ -53,7 +53,9 @@ from extender.wire.api_calls import leader_slice
 
 PROGRAM: Final = "kubectl placement"
 COMPLETED: Final = completion.Completed("kubectl-placement", "kubectl_complete-placement")
-COMMANDS: Final = frozenset({"explain", "whatif", "groups", "quota", "policy", "doctor", "domain", "ui"})
+COMMANDS: Final = frozenset(
+    {"explain", "whatif", "groups", "quota", "policy", "doctor", "domain", "ui", "support-bundle"}
+)
 # The namespaces of deploy/overlays. Elsewhere labels prove nothing: a tenant may give any label to a pod.
 NAMESPACES: Final = ("placement-extender", "placement-shared", "kube-system")
 LABELS: Final = "app.kubernetes.io/name=placement-extender,app.kubernetes.io/component=extender"
@@ -111,17 +113,24 @@ def _run(arguments: argparse.Namespace) -> int:
     if "extender_namespace" not in arguments or arguments.url:
         return int(run(arguments))
     with ExitStack() as held, ExitStack() as files:
-        with progress("looks for the service"):
-            pod = _find_pod(kube, arguments.extender_namespace)
-            # Only without files of the user. The folder lives as long as the command: the key is on disk for seconds,
-            # in mode 0600.
-            if pod.scheme == "https" and not any(getattr(arguments, name) for name in _FILES):
-                folder = files.enter_context(TemporaryDirectory())
-                vars(arguments).update(_client_files(kube, pod, Path(folder)))
-            arguments.forward = str(pod)
-            if "account" in arguments:  # of `doctor`, which reviews the permissions of the service, not of the user
-                arguments.account = arguments.account or pod.account
-            forward = held.enter_context(_forward(kube, pod))
+        try:
+            with progress("looks for the service"):
+                pod = _find_pod(kube, arguments.extender_namespace)
+                # Only without files of the user. The folder lives as long as the command: the key is on disk for
+                # seconds, in mode 0600.
+                if pod.scheme == "https" and not any(getattr(arguments, name) for name in _FILES):
+                    folder = files.enter_context(TemporaryDirectory())
+                    vars(arguments).update(_client_files(kube, pod, Path(folder)))
+                forward = held.enter_context(_forward(kube, pod))
+        except CommandError as error:
+            if "unreached" not in arguments:
+                raise
+            # A support bundle is wanted most where the service cannot be reached.
+            arguments.unreached = "; ".join(error.lines)
+            return int(run(arguments))
+        arguments.forward = str(pod)
+        if "account" in arguments:  # of `doctor`, which reviews the permissions of the service, not of the user
+            arguments.account = arguments.account or pod.account
         arguments.url, log = forward.url, forward.errors
         # For `ui`, which runs for long: it deletes the key when it has read it, and ends with the port-forward.
         arguments.drop_files, arguments.ended = files.close, forward.has_ended

@@ -31,6 +31,7 @@ COMMANDS: Final = {  # and their modules
     "groups": "extender.cli.groups",
     "domain": "extender.cli.domain",
     "doctor": "extender.cli.doctor",
+    "support-bundle": "extender.cli.support_bundle",
     "explain": "extender.cli.explain",
     "whatif": "extender.cli.whatif",
     "ui": "extender.cli.ui",

@@ -32,7 +32,7 @@ _HTTPS: Final = 443
 # https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
 _X509_EXPIRED: Final = 10
 _X509_NAMES: Final = (62, 64)  # of a host, and an address
-_CONFIGZ_NAME: Final = "placement.extender.dev"
+CONFIGZ_NAME: Final = "placement.extender.dev"
 
 
 class ServiceError(Exception):
@@ -85,7 +85,7 @@ def read_service(url: str, trust: Trust) -> ServiceState:
     except urllib.error.HTTPError as error:  # 503 with the failing checks is an answer
         ready = error.read()
     try:
-        settings = parse_settings(orjson.loads(configz)[_CONFIGZ_NAME])
+        settings = parse_settings(orjson.loads(configz)[CONFIGZ_NAME])
         samples = [Sample(name, labels, value) for name, labels, value in read_page(page.decode())]
         checks = _checks(ready.decode())
     except (ValueError, KeyError, TypeError, DocumentError) as error:
@@ -131,8 +131,22 @@ def fetch(url: str, trust: Trust, path: str, body: bytes, remedy: str) -> bytes:
         raise ServiceError("tls" if error.code in _UNAUTHORIZED else "service", f"{base}: {text}", remedy) from None
 
 
-def _ask(url: str, trust: Trust, body: bytes = b"") -> tuple[bytes, float | None]:
-    """The body of an answer, and the service's clock. Raises HTTPError for another status than 200, ServiceError for the rest."""
+def read_answer(url: str, trust: Trust, path: str, most: int) -> bytes:
+    """The body at a path, also where it says that the service is not ready (503). At most ``most`` bytes. Raises ServiceError."""
+    base = url.rstrip("/")
+    try:
+        body = _ask(f"{base}{path}", trust, most=most + 1)[0]
+    except urllib.error.HTTPError as error:
+        if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+            raise _rejection(base, error.code) from None
+        body = error.read(most)
+    if len(body) > most:
+        raise ServiceError("service", f"{base}{path} has more than {most} bytes", "check that --url is the extender's")
+    return body
+
+
+def _ask(url: str, trust: Trust, body: bytes = b"", most: int = -1) -> tuple[bytes, float | None]:
+    """The body of an answer, of at most ``most`` bytes, and the service's clock. Raises HTTPError for another status than 200, ServiceError for the rest."""
     if not url.startswith(("http://", "https://")):
         raise ServiceError("service", f"{url} is not an http or https URL", "write --url http://HOST:PORT")
     context = tls_context(trust) if url.startswith("https:") else None
@@ -141,7 +155,7 @@ def _ask(url: str, trust: Trust, body: bytes = b"") -> tuple[bytes, float | None
         # Only what-ifs and pods of a file have a body, and a what-if may be computed for minutes.
         with _open(url, context, body, headers, _WHAT_IF_SECONDS if body else _SECONDS) as answer:
             date = answer.headers.get("Date", "")
-            return answer.read(), parsedate_to_datetime(date).timestamp() if date else None
+            return answer.read(most), parsedate_to_datetime(date).timestamp() if date else None
     except urllib.error.HTTPError:
         # It is an OSError too, and the caller tells statuses apart.
         raise

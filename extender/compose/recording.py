@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
+from extender.compose.foundation import make_index
 from extender.compose.process import installed_version
 from extender.index.cluster import ClusterIndex
+from extender.index.state import state_of
 from extender.kube.timing import Clock
-from extender.settings.configuration import Settings
+from extender.model.changes import ObjectChange
+from extender.model.objects import Object
+from extender.model.policies import PolicyObject
+from extender.settings.configuration import Settings, settings_document
 from extender.tasks.preempt_and_bind import OnPreemption
 from extender.tasks.recorder import RecordedFilterVerb, Recorder
 from extender.telemetry import catalogue
@@ -19,6 +25,7 @@ from extender.telemetry.metrics import Metrics
 from extender.verbs.filter import FilterVerb
 from extender.verbs.prioritize import prioritize_watched
 from extender.wire.extender_v1 import ExtenderArgs
+from extender.wire.recordings.recording import RecordingEncoder, Start
 from extender.wire.recordings.redaction import Redactor
 
 _KEY_BYTES: Final = 32
@@ -43,6 +50,18 @@ class VerbParts:
         metrics.report(catalogue.RECORDER_RECORDS, recorder.results)
         metrics.report(catalogue.RECORDER_BYTES, lambda: recorder.bytes)
         return [("recorder", recorder.run)]
+
+
+def recorded_objects(settings: Settings, objects: Iterable[Object], now: float, redactor: Redactor) -> Iterator[bytes]:
+    """The lines of a recording of a cluster with these objects, without names. It has no question."""
+    index, policies = make_index(settings), []
+    for obj in objects:
+        index.upsert(obj)
+        if isinstance(obj, PolicyObject):
+            policies.append(obj)
+    encoder = RecordingEncoder(redactor.line)
+    yield encoder.encode(Start(settings_document(settings), installed_version(), now))
+    yield from map(encoder.encode, chain(map(ObjectChange, policies), state_of(index)))
 
 
 def verb_parts(index: ClusterIndex, settings: Settings, clock: Clock, redaction_key: bytes = b"") -> VerbParts:
