@@ -79,8 +79,9 @@ def audit_steps(index: ClusterIndex) -> Iterator[Check]:
 
 
 def _pod_steps(index: ClusterIndex) -> Iterator[Check]:
-    for start in range(0, len(index.pods), _PODS_A_STEP):
-        yield partial(_check_pods, index, start)
+    for pods in index.pods.parts:
+        for start in range(0, len(pods), _PODS_A_STEP):
+            yield partial(_check_pods, index, pods, start)
     for start in range(0, len(index.unplaced), _PODS_A_STEP):
         yield partial(_check_unplaced, index, start)
 
@@ -110,14 +111,14 @@ def _by_size(nodes: Sequence[Node | None]) -> Iterator[Sequence[int]]:
 # -- the tables --------------------------------------------------------------------------------------------------------
 
 
-def _check_pods(index: ClusterIndex, start: int) -> list[str]:
-    """Checks the pods from a place in the table on, each against its node or against the pods without a node.
+def _check_pods(index: ClusterIndex, table: dict[str, Pod], start: int) -> list[str]:
+    """Checks the pods from a place in a part of the table on, each against its node or against the pods without a node.
 
     A pod with a node also counts in the budget of its namespace, and in tables of features. If pods before the place were deleted
     meanwhile, some pods are left to the next round.
     """
-    uids = list(part(index.pods, start, _PODS_A_STEP))
-    pods = [index.pods[uid] for uid in uids]
+    uids = list(part(table, start, _PODS_A_STEP))
+    pods = [table[uid] for uid in uids]
     placed = [pod for pod in pods if pod.node]
     problems = [f"pod {pod.full_name}: is not on {pod.node}" for pod in placed if not _is_on_its_node(index, pod)]
     unheld = [pod for pod in placed if not index.namespace_budgets.is_held(pod.signature)]

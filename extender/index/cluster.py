@@ -27,7 +27,7 @@ from extender.index.objects.workloads import Workloads
 from extender.index.policies import PolicyTable
 from extender.index.tables import IndexParts, MakeTable, joined
 from extender.index.view import ClusterView
-from extender.model.bounded import DeletedPods, shrink
+from extender.model.bounded import DeletedPods, DictInParts, shrink
 from extender.model.changes import Nomination, NominationEnd, NominationRelease, ObjectChange
 from extender.model.group_placements import GroupPlacement
 from extender.model.objects import (
@@ -76,7 +76,7 @@ class ClusterIndex:
         """
         self.drifts = 0
         self.journal = ChangeJournal()
-        self.pods: dict[str, Pod] = {}
+        self.pods: DictInParts[Pod] = DictInParts()
         self.unplaced: dict[str, Pod] = {}  # the pods of `pods` without a node
         self.namespaces = Namespaces()
         self.workloads = Workloads()
@@ -258,8 +258,7 @@ class ClusterIndex:
 
     def _hold(self, uid: str, old: Pod | None, new: Pod | None) -> None:
         if new is None:
-            del self.pods[uid]
-            shrink(self.pods)
+            self.pods.pop(uid)
         else:
             self.pods[uid] = new
         if new is not None and not new.node:

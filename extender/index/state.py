@@ -6,9 +6,8 @@ Policies are not included, because the index keeps what they direct, not the obj
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain
 from math import inf
-from typing import Final
 
 from extender.index.cluster import ClusterIndex
 from extender.model.changes import (
@@ -27,26 +26,22 @@ from extender.model.changes import (
 )
 from extender.model.objects import Object
 
-_PODS_TOGETHER: Final = 10_000
-
 
 def state_of(index: ClusterIndex) -> Iterator[Change]:
     """The changes, in an order in which each can be applied.
 
     They show the moment of the call, even if they are read later.
 
-    The call copies references: O(objects), 3 to 10 ms for 150,000 pods. Each step is O(1). Pods are copied into tuples,
-    because the garbage collector visits a tuple once. It would visit a list of a million in each collection, for 50 ms.
+    The call copies references: O(objects without the pods). Each step is O(1), or copies a part of the table of pods.
+    A change of the index also copies a part: 6 ms with 1,500,000 pods, for which one copy of all took 100 ms.
     """
     nodes = [node for node in index.topology.nodes if node is not None]
     workloads, budgets = index.workloads.objects, index.budgets.objects
     first: list[Object] = [*index.namespaces.objects.values(), *nodes, *workloads.values(), *budgets.values()]
-    pods = iter(index.pods.values())
-    copied = list(iter(lambda: tuple(islice(pods, _PODS_TOGETHER)), ()))
     first += index.domains.objects.values()
     for table in index.tables:
         first += table.objects.values()
-    objects = chain(first, list(index.placements), chain.from_iterable(copied))
+    objects = chain(first, list(index.placements), index.pods.snapshot())
     return chain(map(ObjectChange, objects), _claims(index))
 
 

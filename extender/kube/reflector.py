@@ -410,7 +410,7 @@ class Reflector(Generic[T]):
         _note_unreadable(taken, initial.unreadable)
         for item, is_deleted in taken.changes:
             if is_deleted:
-                initial.objects.pop(item.key, None)
+                initial.objects.discard(item.key)
             else:
                 initial.add(item)
         self.status.listed = len(initial.objects)

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final, Protocol
 from weakref import WeakSet
 
@@ -23,7 +22,7 @@ import msgspec
 from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import ReflectorPhase, ReflectorStatus
 from extender.kube.timing import Clock
-from extender.model.bounded import shrink
+from extender.model.bounded import DictInParts
 from extender.model.objects import Object, Pod, PodSignature
 from extender.model.policies import GROUP, PolicyKey
 from extender.settings.limits import ConstraintLimits
@@ -39,7 +38,6 @@ _LIMIT_NAMES: Final = tuple(
     field.encode_name for field in msgspec.structs.fields(ConstraintLimits) if field.name != "per_namespace"
 )
 
-_PARTS: Final = 29  # each hexadecimal digit, as a UID ends with one, has a part of its own
 _CHANGES_A_STEP: Final = 1000  # of a later list, at 5 to 30 µs
 
 # Kinds that are added before all others, since the counts of a pod depend on them.
@@ -65,16 +63,11 @@ class KnownObjects:
 
     def __init__(self, index: ObjectIndex) -> None:
         self._index = index
-        # A dictionary that grows is copied in one step: 70 ms for 1,400,000 objects.
-        self._parts: Sequence[dict[str, Object]] = tuple({} for _ in range(_PARTS))
+        self._objects: DictInParts[Object] = DictInParts()
 
     def find(self, key: str) -> Object | None:
         """The object under a key. O(1)."""
-        return self._part(key).get(key)
-
-    def _part(self, key: str) -> dict[str, Object]:
-        """The part by the last character, and not by a hash: the order of deletions is the same in each process."""
-        return self._parts[ord(key[-1:] or "0") % _PARTS]
+        return self._objects.get(key)
 
     def put(self, obj: Object, *, is_deleted: bool) -> bool:
         """Passes one change to the index; returns whether the index has changed.
@@ -82,12 +75,11 @@ class KnownObjects:
         If not, the earlier object stays here: the index refers to it, so a second copy would only cost memory.
         """
         key = obj.uid if type(obj) is Pod else obj.key  # most events are of pods, and a property costs a call
-        objects = self._parts[ord(key[-1:] or "0") % _PARTS]  # as `_part`, without a call
         if is_deleted:
-            objects.pop(key, None)
-            shrink(objects)
+            self._objects.pop(key)
             return self._index.delete(obj)
         changed = self._index.upsert(obj)
+        objects = self._objects.part(key)
         if changed or key not in objects:
             objects[key] = obj
         return changed
@@ -106,7 +98,7 @@ class KnownObjects:
             held = self.find(key)
             yield None if held is obj or held == obj else (obj, False)
         gone = []
-        for key in chain.from_iterable(self._parts):
+        for key in self._objects:
             if key not in objects and key not in unreadable:
                 gone.append(key)
             yield None

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sized
 
 from extender.index.cluster import ClusterIndex
+from extender.model.bounded import DictInParts
 from extender.model.objects import Pod
 from tests.builders import index_of, matching, namespace, node, pod, pod_json, spread, term
 from tests.index.counting import compiled_of, unlimited
@@ -32,6 +33,8 @@ def containers(index: ClusterIndex) -> Iterator[Sized]:
         if isinstance(each, dict):
             yield each
             left += [*each, *each.values()]
+        elif isinstance(each, DictInParts):
+            left += each.parts
         elif isinstance(each, (list, tuple, set, frozenset, array)):
             yield each
             left += [] if isinstance(each, array) else each

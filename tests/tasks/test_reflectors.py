@@ -426,7 +426,7 @@ def test_no_dictionary_of_known_objects_holds_more_than_a_part_of_them() -> None
     uids = [f"{number:08x}" for number in range(4096)]
     for uid in uids:
         known.put(read_pod(pod_json(uid, uid=uid)), is_deleted=False)
-    assert max(map(len, known._parts)) <= len(uids) / 8
+    assert max(map(len, known._objects.parts)) <= len(uids) / 8
     assert [known.find(uid) is not None for uid in uids] == [True] * len(uids)
     left = {uid: found for uid in uids[:10] if (found := known.find(uid)) is not None}
     gone = [change for change in known.differences(left, ()) if change is not None]
