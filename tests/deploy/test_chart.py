@@ -12,6 +12,7 @@ import yaml
 from deploy.release.image import version
 from extender.cli.main import main
 from extender.settings.configuration import parse_settings
+from extender.wire.webhook_configurations import mutating_webhooks, target_of, validating_webhooks
 from tests.deploy.building import (
     Json,
     extender_of,
@@ -280,6 +281,34 @@ def test_policies_fail_open_or_closed_in_time() -> None:
     (config,) = of_kind(documents, "ConfigMap")
     found = yaml.safe_load(config["data"]["extender.yaml"])["policies"]
     assert found == {"enabled": True, "kupid": True, "webhook": {"failurePolicy": "Fail", "timeout": "5s"}}
+
+
+@pytest.mark.parametrize("namespace", ["placement", "argo"])
+@pytest.mark.parametrize(
+    ("kupid", "config"),
+    [
+        (False, {}),
+        (True, {"exemptNamespaces": ["monitoring", "kube-system"], "exemptions": {"labelIn": ["*"]}}),
+        (False, {"templates": dict.fromkeys(("a.example/v1/Gateway", "b.example/v2/Redis", "a.b/v1/JobSet"), "/spec")}),
+        (False, {"templates": {}}),
+    ],
+    ids=["defaults", "exemptions", "templates", "no templates"],
+)
+def test_webhook_configurations_are_as_the_leader_keeps_them(namespace: str, config: Json, *, kupid: bool) -> None:
+    """Otherwise each upgrade of the release would take back what the leader has written."""
+    documents = chart(
+        "secondScheduler",
+        namespace=namespace,
+        policies={"enabled": True, "kupid": kupid, "failurePolicy": "Fail"},
+        config={"policies": config},
+    )
+    (file,) = of_kind(documents, "ConfigMap")
+    ours = parse_settings(yaml.safe_load(file["data"]["extender.yaml"])).policies.exempting(namespace)
+    target = target_of(ours, namespace)
+    (mutating,) = of_kind(documents, "MutatingWebhookConfiguration")
+    (validating,) = of_kind(documents, "ValidatingWebhookConfiguration")
+    assert mutating["webhooks"] == mutating_webhooks(ours, target, None)
+    assert validating["webhooks"] == validating_webhooks(ours, target, None)
 
 
 def test_the_network_policy_follows_the_cluster_or_is_left_out() -> None:

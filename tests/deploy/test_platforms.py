@@ -12,7 +12,7 @@ import yaml
 from extender.settings.configuration import Settings, parse_settings
 from extender.wire.policies.policies_v1 import read_policy
 from tests.deploy.building import ROOT, Json, load, of_kind, pod_of, validate
-from tests.deploy.charting import by_name, chart
+from tests.deploy.charting import CHART, LAYOUTS, by_name, chart, helm
 from tests.deploy.platforms import CLOUDS, PAGES, SERVICE, Page
 from tests.deploy.policies.examples import to_copy
 from tests.verbs.admit.reviewing import pod, review, reviewed, verb
@@ -39,7 +39,7 @@ def played(page: Page, folder: Path, version: str = "v1.36.0") -> Page:
 
 
 def test_each_platform_has_a_page_of_at_most_700_words() -> None:
-    assert set(PAGES) >= {"eks", "gke", "aks", "kubeadm", "k3s"}
+    assert set(PAGES) >= {"eks", "gke", "aks", "kubeadm", "k3s", "argo-cd", "flux"}
     assert [name for name in PAGES if len(Page(name).text.split()) > 700] == []
 
 
@@ -166,3 +166,44 @@ def test_pods_of_a_labelled_namespace_go_to_the_scheduler_of_the_chart() -> None
     admit = verb(policy, namespaces={"shop": dict([label]), "lab": {}})
     assert reviewed(admit, pod()).obj["spec"].get("schedulerName") == profile["schedulerName"]
     assert "schedulerName" not in reviewed(admit, pod(namespace="lab"), namespace="lab").obj["spec"]
+
+
+# -- GitOps -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_two_renderings_are_equal_and_have_no_hooks(layout: str) -> None:
+    """Otherwise a GitOps tool would apply the chart again and again. tests/e2e/test_gitops.py compares with a cluster."""
+    values: Json = {"layout": layout, "policies": {"enabled": True}, "dashboards": {"enabled": True}}
+    first, second = (helm("template", "release", str(CHART), values=values) for _ in range(2))
+    assert first == second
+    assert "helm.sh/hook" not in first
+    assert first.count("helm.sh/resource-policy: keep") == 4, "the kinds"
+
+
+def test_the_argo_cd_applications_name_the_chart_and_try_policies_again() -> None:
+    blocks = {block.name: block.documents[0] for block in Page("argo-cd").blocks}
+    source = blocks["application.yaml"]["spec"]["source"]
+    assert (source["chart"], source["targetRevision"]) == (chart_of()["name"], chart_of()["version"])
+    assert blocks["application.yaml"]["spec"]["destination"]["namespace"] != "kube-system"
+    policies = blocks["policies.yaml"]["spec"]["syncPolicy"]
+    assert policies["retry"]["limit"] > 0
+    assert "SkipDryRunOnMissingResource=true" in policies["syncOptions"]
+
+
+def test_flux_applies_policies_after_the_release() -> None:
+    repository, release = next(block for block in Page("flux").blocks if block.name == "release.yaml").documents
+    assert repository["spec"]["url"].endswith(f"/{chart_of()['name']}")
+    assert (repository["spec"]["ref"]["tag"], release["spec"]["driftDetection"]) == (
+        chart_of()["version"],
+        {"mode": "enabled"},
+    )
+    assert release["spec"]["chartRef"] == {"kind": repository["kind"], "name": repository["metadata"]["name"]}
+    first, second = next(block for block in Page("flux").blocks if block.name == "kustomizations.yaml").documents
+    assert first["spec"]["wait"]
+    assert second["spec"]["dependsOn"] == [{"name": first["metadata"]["name"]}]
+
+
+def chart_of() -> Json:
+    found: Json = load(CHART / "Chart.yaml")
+    return found

@@ -31,11 +31,11 @@ PLACES = {"/etc/placement-extender-tls": "tls", "/etc/placement-extender-client"
 
 
 class Release:
-    """A release of the chart in the namespace of its overlay."""
+    """A release of the chart, in the namespace of its overlay or another one."""
 
-    def __init__(self, cluster: Cluster, layout: str) -> None:
+    def __init__(self, cluster: Cluster, layout: str, namespace: str = "") -> None:
         self.api, self._plane, self.layout = cluster.api, cluster.plane, layout
-        self.namespace = NAMESPACES[layout]
+        self.namespace = namespace or NAMESPACES[layout]
 
     async def helm(self, command: str, *arguments: str, **values: Any) -> str:
         """What helm prints of it."""

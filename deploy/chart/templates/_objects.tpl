@@ -76,11 +76,30 @@
 {{- define "extender.ofMutatingWebhookConfiguration" }}
 {{- $webhook := index .object.webhooks 0 }}
 {{- $_ := set $webhook "failurePolicy" .root.Values.policies.failurePolicy }}
-{{- $_ := set (index $webhook.namespaceSelector.matchExpressions 0) "values" (list "kube-system" (ternary "placement-extender" .root.Release.Namespace (eq .root.Release.Namespace "kube-system"))) }}
+{{- $policies := .root.Values.config.policies | default dict }}
+{{- $own := ternary "placement-extender" .root.Release.Namespace (eq .root.Release.Namespace "kube-system") }}
+{{- $exempt := append ($policies.exemptNamespaces | default (list "kube-system")) $own | uniq | sortAlpha }}
+{{- $_ := set (index $webhook.namespaceSelector.matchExpressions 0) "values" $exempt }}
+{{- if has "*" (dig "exemptions" "labelIn" list $policies) }}
+{{- $_ := set $webhook "objectSelector" (dict "matchExpressions" (list (dict "key" "placement.extender.dev/exempt" "operator" "NotIn" "values" (list "true")))) }}
+{{- end }}
+{{- if hasKey $policies "templates" }}
+{{- $rules := initial $webhook.rules }}{{/* the last one is of the default templates */}}
+{{- range $kind := keys ($policies.templates | default dict) | sortAlpha }}
+{{- $parts := splitList "/" $kind }}{{ $name := last $parts | lower }}
+{{- $plural := ternary (printf "%ses" $name) (ternary (printf "%sies" (trimSuffix "y" $name)) (printf "%ss" $name) (hasSuffix "y" $name)) (hasSuffix "s" $name) }}
+{{- $rules = append $rules (dict "apiGroups" (list (first $parts)) "apiVersions" (list (index $parts 1)) "resources" (list $plural) "operations" (list "CREATE" "UPDATE") "scope" "*") }}
+{{- end }}
+{{- $_ := set $webhook "rules" $rules }}
+{{- end }}
 {{- include "extender.ofValidatingWebhookConfiguration" . }}
 {{- end }}
 
 {{- define "extender.ofValidatingWebhookConfiguration" }}
+{{- if and .root.Values.policies.kupid (eq .object.kind "ValidatingWebhookConfiguration") }}
+{{- $webhook := index .object.webhooks 0 }}{{ $rule := deepCopy (first $webhook.rules) }}
+{{- $_ := set $webhook "rules" (append $webhook.rules (set $rule "apiGroups" (list "kupid.gardener.cloud"))) }}
+{{- end }}
 {{- range .object.webhooks }}
 {{- $_ := set .clientConfig.service "namespace" $.root.Release.Namespace }}
 {{- $_ := set . "timeoutSeconds" $.root.Values.policies.timeoutSeconds }}
