@@ -306,7 +306,7 @@ def _writes(facts: Facts) -> Iterator[Finding]:
 def _budgets(facts: Facts) -> Iterator[Finding]:
     """Namespaces where pods wait for the budget, or will soon. The metrics have only the namespaces that use most."""
     waiting = {
-        sample.labels["namespace"]: sample.value
+        sample.labels["pod_namespace"]: sample.value
         for sample in facts.series("extender_namespace_budget_waiting_pods")
         if sample.value > 0
     }
@@ -320,7 +320,7 @@ def _budgets(facts: Facts) -> Iterator[Finding]:
             remedy,
         )
     for sample in facts.series("extender_namespace_budget_used_ratio"):
-        namespace, limit = sample.labels["namespace"], sample.labels["limit"]
+        namespace, limit = sample.labels["pod_namespace"], sample.labels["limit"]
         # A namespace with waiting pods has a finding already.
         if sample.value >= _NEARLY_USED and namespace not in waiting:
             problem = f"namespace {namespace} uses {sample.value:.0%} of limits.perNamespace.{limit}"

@@ -49,11 +49,11 @@ PODS_OVER_LIMIT: Final = gauge(
     "Existing and pending pods above a limit, by limit; offload mode rejects the pending ones.",
 )
 NAMESPACE_BUDGETS: Final = gauge(
-    "extender_namespace_budget_used_ratio{namespace, limit}",
+    "extender_namespace_budget_used_ratio{pod_namespace, limit}",
     "Share of each limit of limits.perNamespace that the constraints of a namespace use; the 10 namespaces that use most.",
 )
 NAMESPACE_BUDGET_WAITS: Final = gauge(
-    "extender_namespace_budget_waiting_pods{namespace}",
+    "extender_namespace_budget_waiting_pods{pod_namespace}",
     "Pods that wait for the budget of their namespace: the 10 namespaces with most such pods, and (others).",
 )
 CACHE_LAG: Final = gauge(
@@ -104,12 +104,12 @@ DELETION_COSTS: Final = counter(
 )
 
 SPREAD_SKEW: Final = gauge(
-    "extender_spread_skew{namespace, workload, topology_key}",
+    "extender_spread_skew{pod_namespace, workload, topology_key}",
     "Skew of a workload whose hard spread constraint a policy directs, without domains that are left out; 100 "
     "workloads, of each namespace in turn those furthest above maxSkew.",
 )
 SPREAD_MAX_SKEW: Final = gauge(
-    "extender_spread_max_skew{namespace, workload, topology_key}",
+    "extender_spread_max_skew{pod_namespace, workload, topology_key}",
     "maxSkew of the constraint that extender_spread_skew is measured for, of the same 100 workloads.",
 )
 SPREAD_WORKLOADS: Final = gauge(
@@ -276,12 +276,12 @@ POLICY_MISSES: Final = counter(
 # -- quotas
 
 CROSS_NAMESPACE_PODS: Final = gauge(
-    "extender_cross_namespace_pods{namespace}",
+    "extender_cross_namespace_pods{pod_namespace}",
     "Placed pods with affinity across namespaces, as the quota scope CrossNamespacePodAffinity counts them: the 10 "
     "namespaces with most, and (others).",
 )
 CROSS_NAMESPACE_CLOSED_NODES: Final = gauge(
-    "extender_cross_namespace_closed_nodes{namespace}",
+    "extender_cross_namespace_closed_nodes{pod_namespace}",
     "Nodes that required anti-affinity across namespaces closes to pods of other namespaces; the 10 namespaces that close most.",
 )
 QUOTAS: Final = gauge(

@@ -1,6 +1,7 @@
 """`python -m grafana.generate`: writes the dashboards, the PrometheusRules of deploy/monitoring and `config/reference/metrics.md`.
 
-`--runbook ADDRESS` is where runbook.md is published: dashboards get a link to it, and the alerts of the PrometheusRules name their entry.
+`--runbook ADDRESS` is where runbook.md is published: dashboards get a link to it, and alerts.yaml and the PrometheusRules name the entry of
+each alert. Without it they name none, because a relative address leads nowhere from a notification.
 
 With `pictures` it also draws the dashboards from a real run, with `demo` the page of the demo that README.md shows, and with
 `page` it photographs the page for README.md, in Chromium.
@@ -17,7 +18,9 @@ PICTURES = {"pictures": write_pictures, "demo": write_demo_picture, "page": writ
 
 parser = argparse.ArgumentParser(prog="python -m grafana.generate", description="Writes what is generated.")
 parser.add_argument("picture", nargs="?", choices=sorted(PICTURES), help="draw it, too")
-parser.add_argument("--runbook", metavar="ADDRESS", default="", help="where runbook.md is published (no links to it)")
+parser.add_argument(
+    "--runbook", metavar="ADDRESS", default="", help="where runbook.md is published (default: no links to it)"
+)
 arguments = parser.parse_args()
 write_all(arguments.runbook)
 if arguments.picture:

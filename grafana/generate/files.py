@@ -26,12 +26,30 @@ def text_of(dashboard: Dashboard, runbook: str = "") -> str:
     return json.dumps(dashboard.render(runbook), indent=2) + "\n"
 
 
+def with_runbook(alerts: str, runbook: str) -> str:
+    """The text of alerts whose annotations name their entry in the runbook at this address; empty leaves the annotation out."""
+    lines, alert = list[str](), ""
+    for line in alerts.splitlines(keepends=True):
+        place, _, rest = line.partition(": ")
+        if place.strip() == "- alert":
+            alert = rest.strip().lower()
+        if place.strip() != "runbook_url":
+            lines.append(line)
+        if place.strip() == "description" and runbook:
+            lines.append(f"{place.removesuffix('description')}runbook_url: {runbook}#{alert}\n")
+    return "".join(lines)
+
+
+def alerts_text(runbook: str = "") -> str:
+    """The text of alerts.yaml, with the runbook at this address."""
+    return with_runbook((FOLDER / "alerts.yaml").read_text("utf-8"), runbook)
+
+
 def rule_objects(runbook: str = "") -> str:
-    """The text of the PrometheusRules, with the runbook at this address; empty leaves the addresses relative."""
+    """The text of the PrometheusRules, with the runbook at this address."""
     documents = list[str]()
-    for name in ("rules", "alerts"):
-        groups = (FOLDER / f"{name}.yaml").read_text("utf-8").partition("groups:\n")[2]
-        groups = groups.replace("runbook_url: runbook.md#", f"runbook_url: {runbook or 'runbook.md'}#")
+    for name, text in (("rules", (FOLDER / "rules.yaml").read_text("utf-8")), ("alerts", alerts_text(runbook))):
+        groups = text.partition("groups:\n")[2]
         documents.append(
             "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\n"
             f"metadata:\n  name: placement-extender-{name}\nspec:\n  groups:\n"
@@ -52,6 +70,7 @@ def write_all(runbook: str = "") -> None:
     """Write everything that is generated. ``runbook``: see `text_of`."""
     for dashboard in DASHBOARDS:
         (FOLDER / "dashboards" / dashboard.file).write_text(text_of(dashboard, runbook), "utf-8")
+    (FOLDER / "alerts.yaml").write_text(alerts_text(runbook), "utf-8")
     RULE_OBJECTS.write_text(rule_objects(runbook), "utf-8")
     METRICS_PAGE.write_text(metrics_text(), "utf-8")
 

@@ -5,6 +5,7 @@ for the Prometheus labels `cluster`, `namespace`, `job` and `instance`; its uid 
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ Json: TypeAlias = dict[str, Any]
 
 _DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 _COLUMNS = 24
+_MOST_SERIES = 8  # of a panel at any moment: more curves cannot be told from each other
+_LIMITED = ("topk(", "bottomk(")
+# Labels with few values by their nature: a limit leaves none of them out, and the description does not mention it.
+_FEW = frozenset({"verb", "form", "webhook", "configuration", "generation", "mode", "placement"})
 _CHOSEN = 'cluster=~"$cluster", namespace=~"$namespace", job=~"$job", instance=~"$instance"'
 
 
@@ -35,10 +40,16 @@ class Panel:
 
     @classmethod
     def of(cls, title: str, description: str, queries: Json, look: Json | None = None) -> Self:
-        """A panel as the file has it."""
-        return cls(
-            title, description, {name: each.replace("$chosen", _CHOSEN) for name, each in queries.items()}, **look or {}
+        """A panel as the file has it, with at most eight series."""
+        look = dict(look or {})
+        found = {name: each.replace("$chosen", _CHOSEN) for name, each in queries.items()}
+        limited = _limited(found, has_others=look.pop("others", False))
+        is_cut = any(
+            limited[name] != each and not set(re.findall(r"\{\{(\w+)\}\}", name)) <= _FEW
+            for name, each in found.items()
         )
+        most = "" if not is_cut or "others" in limited else " Shown are the largest."
+        return cls(title, f"{description}{most}", limited, **look)
 
     def render(self, number: int, x: int, y: int) -> Json:
         """The panel at its place on the grid."""
@@ -74,6 +85,17 @@ class Panel:
             "instant": self.kind == "stat",
             "range": self.kind != "stat",
         }
+
+
+def _limited(queries: Mapping[str, str], *, has_others: bool) -> dict[str, str]:
+    """The queries with the series that a panel has room for. ``has_others``: with the sum of what the only long one leaves out."""
+    many = [name for name, each in queries.items() if "{{" in name and not each.startswith(_LIMITED)]
+    room = _MOST_SERIES - has_others - sum("{{" not in name for name in queries)
+    limited = {name: f"topk({room // len(many)}, {each})" if name in many else each for name, each in queries.items()}
+    if has_others:
+        (name,) = many
+        limited["others"] = f"clamp_min(sum({queries[name]}) - sum({limited[name]}), 0)"  # rounding may go below
+    return limited
 
 
 _OPTIONS: dict[str, Json] = {

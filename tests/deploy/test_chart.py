@@ -86,6 +86,27 @@ def test_a_service_monitor_is_the_components_and_has_the_labels_by_which_it_is_s
     )
 
 
+def test_the_address_of_the_runbook_is_in_alerts_and_dashboards() -> None:
+    address = "https://docs.example.com/runbook.md"
+    values: Json = {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}
+    documents = chart("service", **values, runbook=address)
+    groups = [group for one in of_kind(documents, "PrometheusRule") for group in one["spec"]["groups"]]
+    rules = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    assert len(rules) > 50
+    assert [rule for rule in rules if rule["annotations"]["runbook_url"] != f"{address}#{rule['alert'].lower()}"] == []
+    boards = [one for one in of_kind(documents, "ConfigMap") if "dashboard" in one["metadata"]["name"]]
+    for board in boards:
+        ((file, text),) = board["data"].items()
+        found, written = (
+            json.loads(text),
+            json.loads((CHART / "files" / "grafana" / "dashboards" / file).read_text("utf-8")),
+        )
+        assert found["links"].pop()["url"] == address
+        assert found == written
+    assert len(boards) == 5
+    assert "runbook_url" not in json.dumps(chart("service", **values))
+
+
 @pytest.mark.parametrize("has_policies", [False, True])
 def test_certificates_of_cert_manager_are_the_overlays(*, has_policies: bool) -> None:
     components = ["policies-cert-manager"] if has_policies else ["kubectl"]

@@ -31,11 +31,11 @@ from tests.doctor.facts import (
 def test_namespaces_are_named_whose_pods_wait_for_the_budget_or_will_soon() -> None:
     used = "extender_namespace_budget_used_ratio"
     facts = sampled(
-        Sample("extender_namespace_budget_waiting_pods", {"namespace": "(others)"}, 0),
-        Sample("extender_namespace_budget_waiting_pods", {"namespace": "team-a"}, 7),
-        Sample(used, {"namespace": "team-a", "limit": "selectors"}, 1.0),
-        Sample(used, {"namespace": "team-b", "limit": "topologyKeys"}, 0.81),
-        Sample(used, {"namespace": "team-b", "limit": "selectors"}, 0.59),
+        Sample("extender_namespace_budget_waiting_pods", {"pod_namespace": "(others)"}, 0),
+        Sample("extender_namespace_budget_waiting_pods", {"pod_namespace": "team-a"}, 7),
+        Sample(used, {"pod_namespace": "team-a", "limit": "selectors"}, 1.0),
+        Sample(used, {"pod_namespace": "team-b", "limit": "topologyKeys"}, 0.81),
+        Sample(used, {"pod_namespace": "team-b", "limit": "selectors"}, 0.59),
     )
     assert reported(diagnose(facts)) == [
         ("warning", "budget", "7 pods of namespace team-a wait for its budget"),

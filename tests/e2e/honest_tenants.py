@@ -118,7 +118,7 @@ class Honest:
         return any(COST in board.pods[key_of(made)]["metadata"].get("annotations", {}) for made in self._web)
 
     async def _skew(self) -> bool:
-        series = {"namespace": "default", "workload": "ReplicaSet/web", "topology_key": ZONE}
+        series = {"pod_namespace": "default", "workload": "ReplicaSet/web", "topology_key": ZONE}
         return await self._found.extender.metric("extender_spread_skew", **series) == len(self._web)
 
     def _reaching(self) -> list[str]:

@@ -109,7 +109,7 @@ async def until_excluded(found: Policed, count: int, reason: str) -> None:
 
 async def until_skewed(found: Policed, skew: int, *, above: int) -> None:
     """Return once the metrics have this skew of the Deployment, and so many workloads above maxSkew."""
-    series = {"namespace": "default", "workload": "Deployment/web", "topology_key": ZONE}
+    series = {"pod_namespace": "default", "workload": "Deployment/web", "topology_key": ZONE}
     metric = found.extender.metric
     async with asyncio.timeout(PATIENCE):
         while (  # noqa: ASYNC110 -- no event across processes

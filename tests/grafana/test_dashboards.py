@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from itertools import combinations
+from math import inf
 from typing import Any
 
 import pytest
@@ -130,7 +132,48 @@ def test_the_first_row_answers_before_anything_else() -> None:
         *("Error budget left", "Alerts firing", "Calls now"),
     ]
     assert sum(panel.width for panel in first.rows["In five seconds"]) == 24
-    assert all("topk(8, " in query for panel in first.rows["Pending pods"] for query in panel.queries.values())
+
+
+def most_series(queries: Mapping[str, str]) -> float:
+    """How many series the queries of a panel may have at a moment: one without a label in its legend, else what it limits them to."""
+    limits = {name: re.match(r"(?:top|bottom)k\((\d+), ", query) for name, query in queries.items()}
+    return sum(float(found[1]) if (found := limits[name]) else inf if "{{" in name else 1 for name in queries)
+
+
+@EACH
+def test_no_panel_can_have_more_than_eight_series(dashboard: Dashboard) -> None:
+    panels = [panel for panel in document(dashboard)["panels"] if panel["type"] != "row"]
+    found = {
+        panel["title"]: most_series({target["legendFormat"]: target["expr"] for target in panel["targets"]})
+        for panel in panels
+    }
+    assert {title: most for title, most in found.items() if not 1 <= most <= 8} == {}
+
+
+@pytest.mark.parametrize(
+    ("queries", "most"),
+    [
+        ({"{{scheduler}}": "sum by (scheduler) (extender_pending_pods)"}, inf),
+        (
+            {
+                "{{scheduler}}": "topk(8, sum by (scheduler) (extender_pending_pods))",
+                "all": "sum(extender_pending_pods)",
+            },
+            9,
+        ),
+        ({"{{check}}": "bottomk(3, extender_ready)", "of": "count(extender_build_info)"}, 4),
+    ],
+)
+def test_panels_with_more_series_are_found(queries: dict[str, str], most: float) -> None:
+    assert most_series(queries) == most
+
+
+def test_what_a_panel_leaves_out_is_added_up_where_that_is_asked_for() -> None:
+    (panel,) = [each for each in DASHBOARDS[0].panels if each.title == "Pending pods by reason"]
+    shown, others = panel.queries["{{reason}}"], panel.queries["others"]
+    assert shown.startswith("topk(7, ")
+    everything = shown.removeprefix("topk(7, ").removesuffix(")")
+    assert others == f"clamp_min(sum({everything}) - sum({shown}), 0)"
 
 
 @EACH

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 import yaml
 
-from grafana.generate.files import DASHBOARDS, FOLDER, RULE_OBJECTS, load, rule_objects, rules, text_of
+from grafana.generate.files import DASHBOARDS, FOLDER, RULE_OBJECTS, load, rule_objects, rules, text_of, with_runbook
 from grafana.generate.queries import Query, declared_series, recorded_series
 from tests.fakes import PATIENCE
 from tests.programs import tool
@@ -45,11 +45,10 @@ def test_every_alert_has_an_entry_in_the_runbook_and_every_entry_an_alert() -> N
         assert runbook.count(f"**{part}.** ") == len(ALERTS)
 
 
-def test_every_alert_says_how_bad_it_is_what_it_is_and_where_to_read_on() -> None:
+def test_every_alert_says_how_bad_it_is_and_what_it_is() -> None:
     for rule in rules("alerts.yaml"):
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}, rule["alert"]
-        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}, rule["alert"]
-        assert rule["annotations"]["runbook_url"] == f"runbook.md#{rule['alert'].lower()}"
+        assert set(rule["annotations"]) == {"summary", "description"}, rule["alert"]
 
 
 def test_every_alert_is_tested_firing_and_silent() -> None:
@@ -86,7 +85,32 @@ def test_the_address_of_the_runbook_is_a_setting() -> None:
     address = "https://example.com/runbook.md"
     _, alerts = yaml.safe_load_all(rule_objects(address))
     rules = [rule for group in alerts["spec"]["groups"] for rule in group["rules"]]
-    assert {rule["annotations"]["runbook_url"] for rule in rules} == {f"{address}#{alert.lower()}" for alert in ALERTS}
+    assert {rule["annotations"].pop("runbook_url") for rule in rules} == {
+        f"{address}#{alert.lower()}" for alert in ALERTS
+    }
+    assert alerts["spec"] == load("alerts.yaml"), "nothing else differs"
     links = json.loads(text_of(DASHBOARDS[0], address))["links"]
     assert [link["url"] for link in links if link["title"] == "Runbook"] == [address]
     assert "Runbook" not in text_of(DASHBOARDS[0])
+
+
+def test_a_published_runbook_is_taken_out_again() -> None:
+    plain = (FOLDER / "alerts.yaml").read_text("utf-8")
+    published = with_runbook(plain, "https://example.com/runbook.md")
+    assert published.count("runbook_url: https://example.com/runbook.md#extender") == plain.count("- alert: ")
+    assert with_runbook(published, "") == plain
+    assert with_runbook(with_runbook(published, "https://other.example"), "") == plain
+
+
+def test_rules_and_alerts_keep_installations_apart() -> None:
+    """One Prometheus may scrape several installations, in one cluster or in several, under one job."""
+    expressions = {**RECORDED, **{rule["alert"]: rule["expr"] for rule in rules("alerts.yaml")}}
+    groupings = {
+        (name, labels)
+        for name, expression in expressions.items()
+        for labels in re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", expression)
+    }
+    assert len(groupings) > 50
+    assert {found for found in groupings if not found[1].startswith("cluster, namespace, job")} == set()
+    bare = {name for name, expression in expressions.items() if re.search(r"\b(sum|max|min|count)\s*\(", expression)}
+    assert bare == set(), "an aggregation without labels counts every installation"

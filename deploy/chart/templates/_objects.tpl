@@ -179,8 +179,12 @@
 
 {{- define "extender.ofServiceMonitor" }}{{ include "extender.ofPodMonitor" . }}{{ end }}
 
-{{/* With the labels by which Prometheus selects it. */}}
+{{/* With the labels by which Prometheus selects it, and with the address of the runbook in alerts. */}}
 {{- define "extender.ofPrometheusRule" }}
+{{- with .root.Values.runbook }}
+{{- $runbook := . }}
+{{- range $.object.spec.groups }}{{ range .rules }}{{ if .alert }}{{ $_ := set .annotations "runbook_url" (printf "%s#%s" $runbook (lower .alert)) }}{{ end }}{{ end }}{{ end }}
+{{- end }}
 {{- $labels := (get .root.Values (untitle .object.kind)).labels }}
 {{- $_ := set .object.metadata "labels" (merge (deepCopy $labels) .object.metadata.labels) }}
 {{- toYaml .object }}
