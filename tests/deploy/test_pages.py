@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from extender.model.rejections import Reason
 from grafana.generate.files import rules as alerts
 from tests.deploy.building import DEPLOYED, OVERLAYS, ROOT, Json, of_kind, overlay_with, templates
+from tests.deploy.charting import LAYOUTS, chart
 from tests.deploy.reading import PAGES, blocks, section
 
 POLICIES: Final = {name: "policies-cert-manager" if "cert" in name else "policies" for name in OVERLAYS}
@@ -148,3 +150,60 @@ def test_the_first_command_is_the_same_on_each_page() -> None:
     ]
     assert len(commands) >= 2
     assert set(commands) <= {blocks("With Helm")[0].partition("\nkubectl")[0].replace("\n", "\n    ")}
+
+
+# -- emergency: tests/e2e/test_emergency.py plays its commands with a real control plane
+
+
+def expanded(word: str) -> set[str]:
+    """The words of a shell's braces."""
+    head, _, rest = word.partition("{")
+    return {head + part for part in rest.rstrip("}").split(",")}
+
+
+@pytest.mark.parametrize("title", ["1. The webhook", "2. Its writes"])
+def test_the_bindings_that_an_emergency_deletes_are_the_bindings_of_each_overlay_and_layout(title: str) -> None:
+    (word,) = re.findall(r"placement-extender-\w+\{\S+\}", blocks(title)[0])
+    part = word.partition("{")[0]
+    made = [overlay_with(POLICIES[name], name) for name in OVERLAYS]
+    made += [chart(layout, policies={"enabled": True}) for layout in LAYOUTS]
+    names = [
+        {one["metadata"]["name"] for one in of_kind(documents, "ClusterRoleBinding") if part in one["metadata"]["name"]}
+        for documents in made
+    ]
+    assert all(len(found) == 1 for found in names)
+    assert set.union(*names) <= expanded(word)
+
+
+def test_an_emergency_deletes_the_webhook_as_its_removal_does() -> None:
+    assert blocks("1. The webhook")[0] == blocks("Remove scheduling policies")[1]
+
+
+@pytest.mark.parametrize(
+    ("title", "layout"),
+    [
+        ("The second scheduler without the extender", "secondScheduler"),
+        ("Several schedulers without the extender", "schedulers"),
+    ],
+)
+def test_what_an_emergency_patches_is_in_a_release_of_the_chart_too(title: str, layout: str) -> None:
+    """A strategic merge patch would add a container, a mount or a volume with a name that is not there."""
+    (text,) = re.findall(r"^cat > in-tree\.yaml <<'END'\n(.*?)^END$", blocks(title)[0], re.MULTILINE | re.DOTALL)
+    patch = yaml.safe_load(text)["spec"]["template"]["spec"]
+    kind = "Deployment" if layout == "secondScheduler" else "StatefulSet"
+    (workload,) = [one for one in of_kind(chart(layout), kind) if one["metadata"]["name"] == "placement-scheduler"]
+    spec = workload["spec"]["template"]["spec"]
+    assert {one["name"] for one in patch["volumes"]} - {one["name"] for one in spec["volumes"]} == {"in-tree"}
+    containers = {one["name"]: one for one in spec["containers"]}
+    assert {one["name"] for one in patch["containers"]} == set(containers)
+    mounts = {one["mountPath"] for one in containers["kube-scheduler"]["volumeMounts"]}
+    assert {one["mountPath"] for one in patch["containers"][0]["volumeMounts"]} <= mounts
+
+
+def test_the_sidecar_is_left_out_by_a_command_without_patches() -> None:
+    (command,) = blocks("The sidecar without the extender")
+    (setup,) = re.findall(r"kubeadm upgrade .*(?:\n .*)?", blocks("Sidecar, with kubeadm")[1])
+    assert f"{command.rstrip()} --patches deploy/overlays/sidecar/patches" == " ".join(
+        re.sub(r"\\\n", "", setup).split()
+    )
+    assert command.rstrip() in section("Remove the sidecar")

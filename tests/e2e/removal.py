@@ -138,8 +138,9 @@ def endpoint_slice(name: str, namespace: str, service: str, owners: list[JsonObj
 class Use:
     """What runs in the pods of an overlay, as processes: it makes Leases, EndpointSlices, Secrets and decisions."""
 
-    def __init__(self, cluster: Cluster, name: str, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, name: str, folder: Path, *, failure_policy: str = "Ignore") -> None:
         self.cluster, self.api, self.name = cluster, cluster.api, name
+        self._failure_policy = failure_policy
         self.namespace = NAMESPACES.get(name, "placement-extender")
         self._folder = folder
         self._stack = AsyncExitStack()
@@ -153,9 +154,10 @@ class Use:
         identity = {"POD_NAME": name_of(pod_of), "POD_UID": uid_of(pod_of), "POD_IP": "10.9.200.1"}
         if self.namespace != "kube-system":  # a process outside of a pod takes this one for its own
             identity = {}
-            await self._publish(pod_of)
+            await self.publish(pod_of)
         (port,) = free_ports(1)
         webhook = {"url": f"https://{HOST}:{port}", "bindAddress": f"{HOST}:{port}", "serviceNamespace": self.namespace}
+        webhook["failurePolicy"] = self._failure_policy
         if name == "service-cert-manager":
             await asyncio.to_thread(
                 subprocess.check_call, our_command("certs", "--out", str(certificates), "--names", HOST)
@@ -197,7 +199,7 @@ class Use:
             found["webhooks"][0]["clientConfig"]["caBundle"] = bundle
             await self.api.request("PUT", path, found)
 
-    async def _publish(self, of: JsonObject) -> None:
+    async def publish(self, of: JsonObject) -> None:
         """The slices of a replica that leads: that of the leader, and that of its webhook, which belongs to its pod."""
         owner = {"apiVersion": "v1", "kind": "Pod", "name": name_of(of), "uid": uid_of(of)}
         for name, service, owners in (
