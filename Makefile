@@ -15,7 +15,7 @@ RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 PROGRAMS := $(VENV)/programs
 export PATH := $(PATH):$(abspath $(PROGRAMS))
 
-.PHONY: run test check laws attack costs mutants scenarios bench soak e2e e2e-table e2e-preemption lock image deploy deploy-cert-manager undeploy release clean
+.PHONY: run test check laws attack costs mutants scenarios bench soak e2e e2e-versions e2e-table e2e-preemption lock image deploy deploy-cert-manager undeploy release clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -57,6 +57,9 @@ soak: $(READY) ## a million decisions under faults, in virtual time on two cores
 
 e2e: $(READY) $(PROGRAMS)/ready ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/with/etcd,kube-apiserver,kube-scheduler
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" $(BIN)/pytest -m e2e -rs tests/e2e
+
+e2e-versions: $(READY) $(PROGRAMS)/ready ## the core of e2e with each version of Kubernetes, and one table: KUBE_ASSETS_DIR=/dir/with/1.29,1.30,...; or ONLY="1.33 1.33+1.32"
+	$(BIN)/python -m tests.e2e.version_matrix "$(KUBE_ASSETS_DIR)" $(if $(ONLY),--only $(ONLY))
 
 e2e-table: $(READY) ## one table of speed, row by row; goes on where it was cut, FRESH=1 begins again; or WORKLOADS="W1 W7" EXISTING=5000
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" TABLE_WORKLOADS="$(WORKLOADS)" TABLE_EXISTING="$(EXISTING)" \

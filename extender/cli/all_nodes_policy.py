@@ -8,7 +8,10 @@ https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-polic
 from collections.abc import Sequence
 from typing import Final
 
+from extender.cli.main import CommandError
+
 _NAME: Final = "placement-all-nodes"
+_SINCE: Final = 36  # MutatingAdmissionPolicy in version v1
 # Each of their values has many nodes in a cluster that is large enough for a sample, so a sample has some of them.
 _OF_MANY_NODES: Final = (
     "topology.kubernetes.io/zone",
@@ -17,6 +20,15 @@ _OF_MANY_NODES: Final = (
     "kubernetes.io/arch",
 )
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def check_all_nodes_policy(minor: int) -> None:
+    """Raises CommandError for a version of Kubernetes that cannot apply the policy."""
+    if minor < _SINCE:
+        raise CommandError(
+            f"--all-nodes-policy: Kubernetes 1.{minor} does not serve MutatingAdmissionPolicy in version v1, 1.{_SINCE} does. A policy of "
+            "the extender with schedulerName gives the profile to pods by labels"
+        )
 
 
 def all_nodes_policy(profile: str, all_nodes: str, exempt: Sequence[str]) -> str:

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, get_args
 
-from extender.cli.all_nodes_policy import all_nodes_policy
+from extender.cli.all_nodes_policy import all_nodes_policy, check_all_nodes_policy
 from extender.cli.files import read_bytes, read_settings
+from extender.cli.kubernetes_version import minor_given, minor_of_cluster
 from extender.cli.main import CommandError, Commands, say
 from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.model.objects import DEFAULT_SCHEDULER
@@ -24,6 +25,7 @@ from extender.rules import catalog
 from extender.settings.configuration import Mode, Settings, default_settings
 from extender.settings.rules import ScorePlugins
 from extender.verbs.prioritize import has_scores
+from extender.wire.api_server import NEWEST
 
 LAYOUTS: Final = ("sidecar", "second-scheduler", "service")
 SECOND_SCHEDULER: Final = "placement-scheduler"
@@ -91,6 +93,12 @@ def _add_generate(actions: Commands) -> None:
         action="store_true",
         help="print the admission policy that gives pods which prefer few nodes the profile that filters all nodes, instead",
     )
+    parser.add_argument(
+        "--kubernetes",
+        metavar="1.NN",
+        default="",
+        help=f"version of kube-scheduler and the API server (the current cluster's, else 1.{NEWEST})",
+    )
     parser.add_argument("--embed", action="store_true", help="put the content of the three files into the output")
     parser.set_defaults(run=generate)
 
@@ -116,7 +124,10 @@ def generate(arguments: argparse.Namespace) -> int:
     if arguments.config and arguments.mode:
         raise CommandError("--config and --mode: the configuration sets the mode")
     settings = read_settings(arguments.config) if arguments.config else default_settings(arguments.mode or "offload")
+    minor = minor_given(arguments.kubernetes)
     if arguments.all_nodes_policy:
+        # The scheduler's configuration is the same for all supported versions. The cluster is asked only for what differs.
+        check_all_nodes_policy(minor or minor_of_cluster() or NEWEST)
         say(*_all_nodes_policy(settings, arguments).removesuffix("\n").split("\n"))
         return 0
     # `--schedulers 0` counts as several too, so that it gets the error about the number.

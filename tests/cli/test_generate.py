@@ -1,5 +1,6 @@
 """`extender config generate`: a configuration that kube-scheduler takes, that fits ours, and that protects."""
 
+import asyncio
 import base64
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.policies.policy_validation import validate
 from tests.builders import Json
+from tests.cli.doctor_set_up import Strict
 from tests.cli.generated import (
     TLS,
     TRUST,
@@ -226,3 +228,40 @@ def test_several_schedulers_that_would_not_share_one_extender_are_refused(
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "taken").write_text("", "utf-8")
     assert "--out" in rejected(capsys, *several(tmp_path), "--out", str(tmp_path / "taken"))
+
+
+@pytest.mark.parametrize("version", ["1.29", "v1.33.4", "1.36", "1.99"])
+def test_all_supported_versions_read_the_same_configuration(version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert generated(capsys, "--mode", "offload", "--kubernetes", version) == generated(capsys, "--mode", "offload")
+
+
+@pytest.mark.parametrize(
+    ("version", "problem"),
+    [
+        ("1.28", "--kubernetes: 1.29 is the oldest supported version, got 1.28"),
+        ("newest", "--kubernetes: expected a version such as 1.36, got newest"),
+    ],
+)
+def test_a_version_that_is_not_supported_is_refused(
+    version: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "generate", "--kubernetes", version]) == 1
+    assert problem in capsys.readouterr().err
+
+
+def test_the_policy_for_all_nodes_is_refused_for_a_version_that_cannot_apply_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["config", "generate", "--all-nodes-policy", "--kubernetes", "1.35"]) == 1
+    assert "Kubernetes 1.35 does not serve MutatingAdmissionPolicy in version v1, 1.36 does" in capsys.readouterr().err
+    assert main(["config", "generate", "--all-nodes-policy", "--kubernetes", "1.36"]) == 0
+
+
+async def test_without_a_version_the_current_cluster_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Strict() as api:
+        api.requests, api.version = [], "v1.34.2"
+        monkeypatch.setenv("KUBECONFIG", str(api.write_kubeconfig(tmp_path / "kubeconfig")))
+        assert await asyncio.to_thread(main, ["config", "generate", "--all-nodes-policy"]) == 1
+    assert "Kubernetes 1.34 does not serve" in capsys.readouterr().err

@@ -11,7 +11,9 @@ import yaml
 
 from deploy.release.image import version
 from extender.cli.main import main
+from extender.doctor.versions import PLACEHOLDER
 from extender.settings.configuration import parse_settings
+from extender.wire.api_server import OLDEST
 from extender.wire.webhook_configurations import mutating_webhooks, target_of, validating_webhooks
 from tests.deploy.building import (
     Json,
@@ -29,6 +31,7 @@ from tests.deploy.reading import FOREIGN, trust
 
 EACH = pytest.mark.parametrize("layout", LAYOUTS)
 BY_HAND = {"mode": "existingSecret"}
+UNSET: Json = {"image": {"tag": PLACEHOLDER}}  # as in the overlays, which do not know the cluster
 EVERYTHING: Json = {
     "policies": {"enabled": True},
     "bind": {"enabled": True},
@@ -57,7 +60,7 @@ def compared(rendered: list[Json], built: list[Json], **settings: Json) -> None:
 @EACH
 def test_a_layout_has_the_objects_of_its_overlay(layout: str) -> None:
     compared(
-        chart(layout),
+        chart(layout, scheduler=UNSET),
         overlay_with("certificates", OVERLAY_OF[layout], *(["token"] if layout == "secondScheduler" else [])),
     )
 
@@ -70,7 +73,12 @@ def test_capabilities_have_the_objects_of_the_components(layout: str) -> None:
         endpoint["tlsConfig"]["serverName"] = f"placement-extender.{NAMESPACES[layout]}.svc"
     webhook = {"failurePolicy": "Ignore", "timeout": "3s"}
     policies = {"enabled": True, "kupid": False, "webhook": webhook}
-    compared(chart(layout, tls=BY_HAND, **EVERYTHING), built, policies=policies, server={"paths": {"bind": "/bind"}})
+    compared(
+        chart(layout, tls=BY_HAND, scheduler=UNSET, **EVERYTHING),
+        built,
+        policies=policies,
+        server={"paths": {"bind": "/bind"}},
+    )
 
 
 def test_a_service_monitor_is_the_components_and_has_the_labels_by_which_it_is_selected() -> None:
@@ -272,6 +280,19 @@ def test_two_releases_with_a_suffix_each_share_no_object() -> None:
             namespace = binding["metadata"].get("namespace", "") if role["kind"] == "Role" else ""
             is_ours = role["name"].startswith("placement")
             assert not is_ours or (role["kind"], namespace, role["name"]) in first.keys() | second.keys()
+
+
+@pytest.mark.parametrize(
+    ("version", "tag"), [("v1.33.4", "v1.33.4"), ("v1.31.9-gke.1014001", "v1.31.9"), ("v1.34.1+k3s1", "v1.34.1")]
+)
+def test_the_scheduler_has_the_version_of_the_cluster(version: str, tag: str) -> None:
+    scheduler, _ = pod_of(chart("secondScheduler", f"--kube-version={version}"))["spec"]["containers"]
+    assert scheduler["image"] == f"registry.k8s.io/kube-scheduler:{tag}"
+
+
+def test_a_cluster_before_the_oldest_supported_version_is_refused() -> None:
+    with pytest.raises(ValueRefusedError, match="kubeVersion"):
+        chart("secondScheduler", f"--kube-version=1.{OLDEST - 1}")
 
 
 def test_crds_are_kept_or_not_or_not_installed() -> None:

@@ -43,7 +43,9 @@ _LOG_CYCLES = "--vmodule=schedule_one=3"
 # kube-scheduler as before 1.32, for `@pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)`: the gate is locked from
 # 1.34 on.
 WITHOUT_HINTS = ("--emulated-version=1.33", "--feature-gates=SchedulerQueueingHints=false")
-HINTS_ON_AND_OFF = (pytest.param((), id="hints"), pytest.param(WITHOUT_HINTS, id="without hints"))
+# Only the newest binary emulates the version; older ones have none by themselves.
+_EMULATES = pytest.mark.needs("a gate that is locked from 1.34 on", scheduler=36)
+HINTS_ON_AND_OFF = (pytest.param((), id="hints"), pytest.param(WITHOUT_HINTS, id="without hints", marks=_EMULATES))
 
 
 # One line for each write of pods and events that has been answered, with the client that made it.
@@ -91,10 +93,18 @@ class ControlPlane:
     """The processes and how to reach them. `url`, `token` and `authority` are for clients, kubeconfigs for programs.
 
     `audited`: the apiserver writes down every write of pods and events in `audit_log`. `denies_uncovered`: it denies pods with
-    affinity across namespaces where no quota names their scope (limitedResources).
+    affinity across namespaces where no quota names their scope (limitedResources). `versions`: by program another folder that it comes
+    from, at its next start.
     """
 
-    def __init__(self, assets: Path, *, audited: bool = False, denies_uncovered: bool = False) -> None:
+    def __init__(
+        self,
+        assets: Path,
+        *,
+        audited: bool = False,
+        denies_uncovered: bool = False,
+        versions: Mapping[str, Path] | None = None,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="placement-e2e-"))
         self.token = secrets.token_hex(16)
         self._extender_token = secrets.token_hex(16)
@@ -109,9 +119,10 @@ class ControlPlane:
         self._denies_uncovered = denies_uncovered
         self._etcd_port = etcd_port
         self._assets = assets
+        self.versions = dict(versions or {})
         self._scheduler_port = 0
         self.etcd = Program("etcd", self._etcd_command(peer_port), self.folder)
-        self.apiserver = Program("kube-apiserver", self._apiserver_command(), self.folder)
+        self.apiserver = Program("kube-apiserver", [], self.folder)
         self.scheduler = Program("kube-scheduler", [], self.folder)
 
     # -- beginning and end --------------------------------------------------------------------------------------
@@ -159,6 +170,7 @@ class ControlPlane:
 
     def start_apiserver(self) -> None:
         """Start it, for the first time or again on the same port and data."""
+        self.apiserver.command = self._apiserver_command()
         # The namespace is written by a hook of the start, a moment after readyz.
         self.apiserver.start(lambda: self._answers("/readyz") and self._answers("/api/v1/namespaces/default"))
 
@@ -187,15 +199,16 @@ class ControlPlane:
         file = self.folder / f"{program.name}.yaml"
         file.write_text(yaml.safe_dump(self._filled_in(document)), "utf-8")
         program.command = [
-            str(self._assets / "kube-scheduler"),
+            str(self._program("kube-scheduler")),
             *(f"--config={file}", f"--bind-address={HOST}", f"--secure-port={port}"),
             f"--cert-dir={self.folder / f'{program.name}-certificates'}",
-            "--authorization-always-allow-paths=/readyz,/metrics",
+            "--authorization-always-allow-paths=/healthz,/metrics",
             _LOG_CYCLES,
             *flags,
         ]
         program.log_file.unlink(missing_ok=True)
-        program.start(lambda: _answers(_to_scheduler(port), "/readyz"))
+        # kube-scheduler serves /readyz only since 1.31.
+        program.start(lambda: _answers(_to_scheduler(port), "/healthz"))
         return port
 
     def stop(self) -> None:
@@ -228,7 +241,7 @@ class ControlPlane:
     def _apiserver_command(self) -> list[str]:
         folder = self.folder
         return [
-            str(self._assets / "kube-apiserver"),
+            str(self._program("kube-apiserver")),
             f"--etcd-servers=http://{HOST}:{self._etcd_port}",
             *(f"--bind-address={HOST}", f"--advertise-address={HOST}", f"--secure-port={self._port}"),
             *(f"--cert-dir={folder}", f"--tls-cert-file={folder / CERTIFICATE}"),
@@ -245,6 +258,9 @@ class ControlPlane:
             *self._audit_flags(),
             *([f"--admission-control-config-file={folder / 'admission.yaml'}"] if self._denies_uncovered else []),
         ]
+
+    def _program(self, name: str) -> Path:
+        return self.versions.get(name, self._assets) / name
 
     def _audit_flags(self) -> list[str]:
         policy = self.folder / "audit-policy.yaml"

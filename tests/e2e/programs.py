@@ -13,9 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
+from extender.wire.api_server import minor_of
+
 VARIABLE = "KUBE_ASSETS_DIR"
+OLDER = "KUBE_OLDER_ASSETS_DIR"
+"""Names a folder with kube-apiserver and kube-scheduler of the minor version before."""
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler")
 START_PATIENCE = 120.0  # seconds; a shared machine may be slow, but a program that is broken mostly ends at once
 _LOOK_EVERY = 0.1
@@ -35,6 +40,16 @@ def assets_directory() -> Path | None:
     if missing:
         raise ProgramError(f"{VARIABLE}={named}: no executable {', '.join(missing)}")
     return Path(named).resolve()  # the programs run in folders of their own
+
+
+@cache
+def minor_of_program(path: str) -> int:
+    """The minor version of a program of Kubernetes, by its flag --version."""
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    minor = minor_of(said.split()[-1])
+    if minor is None:
+        raise ProgramError(f"{path} --version says {said}")
+    return minor
 
 
 def free_ports(count: int) -> list[int]:

@@ -42,6 +42,7 @@ async def test_requests_in_names_and_in_whole_nodes_are_answered_alike(
     assert await cluster.faults() == []
 
 
+@pytest.mark.core("augment")
 @pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)
 async def test_in_augment_mode_the_plugins_decide_and_the_extender_is_asked(cluster: Cluster) -> None:
     await cluster.add_nodes(zones=1, per_zone=3)

@@ -98,6 +98,7 @@ async def test_twenty_gangs_land_whole_while_the_leader_is_killed(released: Clus
     assert await released.faults() == []
 
 
+@pytest.mark.core("gated groups")
 async def test_a_gang_that_no_zone_holds_stays_whole_at_its_gate_and_says_why(released: Cluster) -> None:
     await released.add_nodes(zones=1, per_zone=3)
     await releasing(released.api)

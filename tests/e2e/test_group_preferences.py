@@ -91,6 +91,7 @@ async def test_a_gang_lands_where_its_pods_would_without_a_gate(released: Cluste
     assert await released.faults() == []
 
 
+@pytest.mark.core("gated groups")
 async def test_a_gang_preempts_pods_of_lower_priority_as_a_whole(released: Cluster) -> None:
     """Each zone is full of pods of one processor; those of z1 are the least important."""
     api, board = released.api, released.board

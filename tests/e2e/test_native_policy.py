@@ -47,6 +47,8 @@ async def _until_applied(api: Api, *, expected: bool) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.core("policies by the API server")
+@pytest.mark.needs("MutatingAdmissionPolicy v1", api=36)
 @pytest.mark.parametrize("conflict_policy", ["KeepPod", "Override"])
 @pytest.mark.parametrize(
     ("namespace", "changes"),

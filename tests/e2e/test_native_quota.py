@@ -74,6 +74,8 @@ async def _until_applied(api: Api) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.core("quotas by the API server")
+@pytest.mark.needs("ValidatingAdmissionPolicy v1", api=30)
 async def test_a_pod_with_a_term_across_namespaces_needs_an_allowance_and_others_pass(api: Api) -> None:
     await _until_applied(api)
     bodies = {

@@ -76,6 +76,7 @@ async def test_what_is_applied_again_is_unchanged(cluster: Cluster, name: str) -
         await kubectl(cluster, "delete", "--wait=false", "--ignore-not-found", documents=documents)
 
 
+@pytest.mark.core("layouts")
 @pytest.mark.parametrize(
     ("name", "file"),
     [

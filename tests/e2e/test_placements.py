@@ -27,6 +27,7 @@ def web(number: int, where: str) -> JsonObject:
     return pod(f"web-{number}", where, labels=WEB, affinity=anti_affinity(term(HOSTNAME, namespaces=TEAM_A, app="web")))
 
 
+@pytest.mark.core("filter: affinity")
 async def test_pods_of_two_namespaces_keep_apart_and_one_too_many_is_rejected_with_our_reason(cluster: Cluster) -> None:
     await cluster.add_nodes(zones=3, per_zone=2)
     await cluster.api.create(namespace("a1", team="a"), namespace("a2", team="a"))
@@ -43,6 +44,7 @@ async def test_pods_of_two_namespaces_keep_apart_and_one_too_many_is_rejected_wi
     assert await cluster.faults() == []
 
 
+@pytest.mark.core("filter: affinity")
 async def test_a_namespace_outside_the_selector_is_neither_kept_away_nor_kept_away_from(cluster: Cluster) -> None:
     await cluster.add_nodes(zones=1, per_zone=1)
     await cluster.api.create(namespace("a1", team="a"), namespace("b1", team="b"))
@@ -58,6 +60,7 @@ async def test_a_namespace_outside_the_selector_is_neither_kept_away_nor_kept_aw
     assert await cluster.faults() == []
 
 
+@pytest.mark.core("filter: spread")
 async def test_with_too_few_domains_pods_wait_until_a_new_zone_comes(cluster: Cluster) -> None:
     await cluster.add_nodes(zones=2, per_zone=2)
     constraint = spread(ZONE, labels=WEB, minDomains=3)
@@ -74,6 +77,7 @@ async def test_with_too_few_domains_pods_wait_until_a_new_zone_comes(cluster: Cl
     assert await cluster.faults() == []
 
 
+@pytest.mark.core("score: affinity")
 async def test_a_preference_draws_pods_to_the_zone_of_their_database(cluster: Cluster) -> None:
     names = await cluster.add_nodes(zones=4, per_zone=3)
     await cluster.api.create(namespace("db", team="a"), pod("db", "db", on=names[7], labels={"app": "db"}))
@@ -87,6 +91,7 @@ async def test_a_preference_draws_pods_to_the_zone_of_their_database(cluster: Cl
     assert await cluster.faults() == []
 
 
+@pytest.mark.core("filter: affinity")
 @pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)
 async def test_pods_that_must_be_near_others_go_to_their_zones_and_wait_while_there_are_none(cluster: Cluster) -> None:
     names = await cluster.add_nodes(zones=4, per_zone=3)
@@ -112,6 +117,7 @@ async def test_the_first_pod_of_a_group_goes_anywhere_and_the_others_follow_it(c
     assert await cluster.faults() == []
 
 
+@pytest.mark.core("score: spread")
 async def test_a_soft_spread_comes_out_even(cluster: Cluster) -> None:
     await cluster.add_nodes(zones=3, per_zone=4)
     constraint = spread(ZONE, hard=False, labels=WEB)

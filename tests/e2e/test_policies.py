@@ -46,6 +46,7 @@ async def found(cluster: Cluster) -> AsyncIterator[Policed]:
         yield opened
 
 
+@pytest.mark.core("policies by the webhook")
 async def test_a_pod_is_injected_by_the_webhook_that_the_leader_registered(found: Policed) -> None:
     await found.api.request(
         "POST",
@@ -79,6 +80,7 @@ async def test_a_pod_is_injected_by_the_webhook_that_the_leader_registered(found
     assert await found.extender.metric("extender_admission_reviews_total", kind="Pod", result="patched") == 1
 
 
+@pytest.mark.core("policies by the webhook")
 async def test_a_new_pod_waits_at_the_gate_of_the_policy_that_releases_it(found: Policed) -> None:
     release = {"topology": ["topology.kubernetes.io/zone"], "size": {"count": 2}}
     await found.apply(policy("PodSchedulingPolicy", when=["Release"], release=release))

@@ -33,6 +33,7 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
     await without_policies(cluster.api)
 
 
+@pytest.mark.core("policies: schema and rules")
 async def test_the_crds_are_established_and_nothing_in_their_schemas_is_refused(cluster: Cluster) -> None:
     for crd in await established(cluster.api):
         conditions = {each["type"]: each["status"] for each in crd["status"]["conditions"]}
@@ -76,6 +77,7 @@ async def test_what_is_left_out_gets_the_documented_defaults(api: Api) -> None:
     }
 
 
+@pytest.mark.core("policies: schema and rules")
 @pytest.mark.parametrize("kind", ["ClusterPodSchedulingPolicy", "PodSchedulingPolicy"])
 async def test_each_bad_policy_is_refused_with_its_field(api: Api, kind: str) -> None:
     named: dict[str, list[str]] = {}

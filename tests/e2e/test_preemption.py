@@ -38,6 +38,7 @@ def standing(cluster: Cluster) -> int:
     return sum("low-" in name for name in cluster.board.pods)
 
 
+@pytest.mark.core("preemption, execute and advise")
 @pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)
 async def test_a_pod_that_only_our_rules_keep_out_gets_the_place_of_one_lesser_pod(cluster: Cluster) -> None:
     names = await cluster.add_nodes(zones=1, per_zone=4)
@@ -61,6 +62,7 @@ async def test_no_pod_goes_for_one_that_is_no_more_important(cluster: Cluster) -
     assert standing(cluster) == 4
 
 
+@pytest.mark.core("preemption, execute and advise")
 @pytest.mark.parametrize("mode", ["execute", "advise"])
 async def test_a_full_cluster_makes_room_for_each_more_important_pod(cluster: Cluster, mode: str) -> None:
     names = await cluster.add_nodes(zones=2, per_zone=5, cpu="2")

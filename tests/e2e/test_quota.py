@@ -61,6 +61,7 @@ BYPASSES: Final[dict[str, JsonObject]] = {
 }
 
 
+@pytest.mark.core("quotas")
 @pytest.mark.parametrize("bypass", BYPASSES.values(), ids=list(BYPASSES))
 async def test_a_quota_that_never_charges_the_pod_lets_it_be_created_and_not_be_placed(
     cluster: Cluster, bypass: JsonObject

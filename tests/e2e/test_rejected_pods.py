@@ -59,6 +59,7 @@ async def test_pods_that_fit_one_node_of_a_thousand_are_nominated_elsewhere_to_i
     print(f"slowest {max(filter(None, waited)):.3f} s, {steered:.0f} nominations for {INCOMING} pods")  # noqa: T201 -- shown by -s
 
 
+@pytest.mark.core("nominations elsewhere")
 @pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)
 async def test_pods_that_are_nominated_elsewhere_are_all_bound_whether_or_not_a_nomination_wakes_them(
     cluster: Cluster, scheduler_flags: Sequence[str]
@@ -86,6 +87,7 @@ async def test_without_nominations_most_of_them_wait_for_good(cluster: Cluster) 
     assert None in waited
 
 
+@pytest.mark.core("requeue")
 @pytest.mark.parametrize(("requeues", "scheduler_flags"), [(True, ()), (False, ()), (True, WITHOUT_HINTS)])
 async def test_pods_that_a_relabelled_namespace_lets_in_are_bound_if_they_are_requeued(
     cluster: Cluster, *, requeues: bool

@@ -49,6 +49,7 @@ async def test_a_scheduler_and_then_the_leader_die_amid_the_backlog(cluster: Clu
     assert await flaws(cluster.api) == Flaws()
 
 
+@pytest.mark.core("several schedulers")
 async def test_a_binding_that_fails_gives_its_room_back_to_the_pod_of_another_scheduler(cluster: Cluster) -> None:
     """Nothing that kube-scheduler watches tells of it, and no later event comes."""
     await cluster.add_nodes(1, 1, cpu="1")

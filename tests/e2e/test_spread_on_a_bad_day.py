@@ -126,6 +126,7 @@ async def test_no_pod_waits_for_a_lost_zone_to_be_excluded_where_full_domains_ar
     assert await running.extender.metric("extender_excluded_topology_domains", reason="unavailable") == 0
 
 
+@pytest.mark.core("spread directive")
 async def test_a_zone_that_an_operator_excludes_takes_no_pod_and_is_not_waited_for(running: Policed) -> None:
     api, board = running.api, running.cluster.board
     zones = declared(*NODES_OF)

@@ -258,7 +258,9 @@
 {{- if $v.hostNetwork }}{{ $_ := set $spec "hostNetwork" true }}{{ $_ := set $spec "dnsPolicy" "ClusterFirstWithHostNet" }}{{ end }}
 {{- range $container := $spec.containers }}
 {{- $isExtender := eq .name "extender" }}{{ $isScheduler := eq .name "kube-scheduler" }}
-{{- $image := ternary (merge (dict "tag" ($v.image.tag | default $.root.Chart.AppVersion)) $v.image) $v.scheduler.image (not $isScheduler) }}
+{{- $version := regexFind "^v[0-9]+[.][0-9]+[.][0-9]+" $.root.Capabilities.KubeVersion.Version }}
+{{- $tag := ternary ($v.scheduler.image.tag | default $version) ($v.image.tag | default $.root.Chart.AppVersion) $isScheduler }}
+{{- $image := merge (dict "tag" $tag) (ternary $v.scheduler.image $v.image $isScheduler) }}
 {{- $_ := set . "image" (include "extender.image" $image) }}
 {{- with $image.pullPolicy }}{{ $_ := set $container "imagePullPolicy" . }}{{ end }}
 {{- if or $isExtender $isScheduler }}{{ $_ := set . "resources" (ternary $v.resources $v.scheduler.resources $isExtender) }}{{ end }}
