@@ -30,6 +30,7 @@ COMMANDS: Final = {  # and their modules
     "quota": "extender.features.quotas.cli",
     "groups": "extender.cli.groups",
     "domain": "extender.cli.domain",
+    "moves": "extender.features.execution.cli",
     "doctor": "extender.cli.doctor",
     "support-bundle": "extender.cli.support_bundle",
     "explain": "extender.cli.explain",

@@ -94,7 +94,7 @@ def test_every_answer_has_the_same_forms() -> None:
         for argument in parser.arguments()
         if argument.dest == "output"
     }
-    assert len(outputs) == 9
+    assert len(outputs) == 10
     assert list(outputs.values()) == [(["table", "wide", "json", "yaml"], "table")] * len(outputs)
 
 

@@ -9,4 +9,5 @@ pod is evicted, and its controller creates a replacement, for which a node is fo
   of the counts that each watched signature reads.
 - `moves` finds the best move of a pod in a trial on the live counts: filter passes the replacement, the measure of what
   is broken falls, and nothing that held breaks. `plan` lets moves follow one another on an index of its own.
+- `answers` has moves as the API and the commands show them, `cli` the command `extender moves`.
 """

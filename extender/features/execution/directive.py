@@ -63,3 +63,17 @@ class ExecutionSpec:
 
 
 DEFAULT_EXECUTION: Final = ExecutionSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What the index does not hold of a pod. It is read only of pods that are about to be moved.
+
+    - ``controller``: the UID of its controller.
+    - ``forbidden``: why the pod must stay, such as an annotation that forbids a move.
+    """
+
+    controller: str = ""
+    is_ready: bool = True
+    has_local_storage: bool = False
+    forbidden: str = ""

@@ -32,7 +32,7 @@ from extender.features.execution.broken import (
     has_affinity,
     watching_policy,
 )
-from extender.features.execution.directive import ExecutionSpec, VolumeChoice, WatchedConstraint
+from extender.features.execution.directive import ExecutionSpec, PodFacts, VolumeChoice, WatchedConstraint
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.groups import PlacedPods, SpreadGroupView
 from extender.index.counts.term_counts import TermRole
@@ -57,20 +57,6 @@ from extender.verbs.select_host import select_host
 from extender.wire.extender_v1 import ExtenderArgs
 
 _REPLACING: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
-
-
-@dataclass(frozen=True, slots=True)
-class PodFacts:
-    """What the index does not hold of a pod. It is read only for pods that are about to be moved.
-
-    - ``controller``: the UID of its controller.
-    - ``forbidden``: the annotation that forbids a move, or another reason to keep the pod.
-    """
-
-    controller: str = ""
-    is_ready: bool = True
-    has_local_storage: bool = False
-    forbidden: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from extender.features.execution.directive import (
     PAUSED_ANNOTATION,
     ExecutionMode,
     ExecutionSpec,
+    PodFacts,
     VolumeChoice,
     WatchedConstraint,
 )
@@ -121,3 +122,41 @@ def read_execution(spec: JsonObject, annotations: Mapping[str, Any]) -> Executio
 
 
 _read: Final = reader_of(ExecutionSpec, EXECUTION)
+
+
+# -- what a pod says about moves
+
+_FORBIDDING: Final = {
+    # Each annotation, and the value with which it allows a move.
+    "placement.extender.dev/do-not-move": "false",
+    "karpenter.sh/do-not-disrupt": "false",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
+}
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+def pod_facts(pod: JsonObject) -> PodFacts:
+    """What moves read of the JSON of a pod, beside what the index holds. O(size of the pod)."""
+    metadata, spec, status = _object(pod.get("metadata")), _object(pod.get("spec")), _object(pod.get("status"))
+    annotations = _object(metadata.get("annotations"))
+    forbidding = [key for key, allows in _FORBIDDING.items() if annotations.get(key, allows) != allows]
+    owners = [owner for owner in _objects(metadata.get("ownerReferences")) if owner.get("controller")]
+    conditions = {condition.get("type"): condition.get("status") for condition in _objects(status.get("conditions"))}
+    return PodFacts(
+        controller=str(owners[0].get("uid") or "") if owners else "",
+        is_ready=conditions.get("Ready") == "True",
+        has_local_storage=any("emptyDir" in volume for volume in _objects(spec.get("volumes"))),
+        forbidden="it is a mirror pod"
+        if _MIRROR in annotations
+        else f"annotation {forbidding[0]} forbids it"
+        if forbidding
+        else "",
+    )
+
+
+def _object(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[JsonObject]:
+    return list(map(_object, value)) if isinstance(value, list) else []

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from extender.features.execution.broken import BrokenConstraints
-from extender.features.execution.moves import Movable, Move, Neighbours, Planner, PodFacts, Stuck
+from extender.features.execution.directive import PodFacts
+from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck
 from extender.features.execution.plan import plan_moves
 from extender.index.cluster import ClusterIndex
 from extender.model.bounded import at_once

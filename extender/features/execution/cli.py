@@ -1,0 +1,164 @@
+"""`extender moves`: plans the moves that would mend broken constraints of running pods.
+
+Reads the objects of a snapshot, or of a cluster by a kubeconfig, and changes nothing. Exit codes: 0 planned, 1 the objects
+cannot be read, 2 wrong usage.
+"""
+
+import argparse
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec.structs import replace
+
+from extender.cli.files import read_documents, read_listed
+from extender.cli.main import CommandError, Commands
+from extender.cli.parser import add_cluster
+from extender.cli.progress import progress
+from extender.cli.sources import (
+    add_config,
+    add_output,
+    cluster_of,
+    decoded,
+    print_answer,
+    read_cluster,
+    settings_of,
+    table,
+)
+from extender.compose.foundation import make_index
+from extender.features.execution.answers import MoveRow, MovesAnswer
+from extender.features.execution.moves import Movable, Move, Stuck
+from extender.features.execution.plan import MovePlan, plan_moves
+from extender.features.execution.schema import pod_facts
+from extender.index.cluster import ClusterIndex
+from extender.model.bounded import at_once
+from extender.model.policies import PolicyObject
+from extender.model.units import counted
+from extender.settings.configuration import Settings
+from extender.wire.objects.kinds import watched_kinds
+from extender.wire.policies.policies_v1 import PolicyError, read_policy
+from extender.wire.policies.policy_validation import POLICY_KINDS
+from extender.wire.snapshots import objects_of
+
+_NEEDED: Final = frozenset({"Namespace", "Node", "Pod"})
+_KUBECTL: Final = "kubectl get nodes,namespaces,pods,podpol,cpodpol,pdb -A -o json"
+NO_POLICY: Final = "no policy with `when: [Execution]` watches pods"
+
+
+def add_parser(commands: Commands) -> None:
+    """Adds the parser."""
+    parser = commands.add_parser(
+        "moves",
+        help="plan the moves that would mend broken constraints of running pods",
+        examples=["--plan", "--plan --snapshot cluster.json -f policy.yaml"],
+    )
+    parser.add_argument(
+        "--plan", action="store_true", help="show all moves that would follow one another until no move is left"
+    )
+    parser.add_argument(
+        "-f",
+        "--filename",
+        metavar="POLICY",
+        action="append",
+        default=[],
+        help="a file with policies to add or replace; may be given several times",
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--snapshot", metavar="FILE", help=_KUBECTL)
+    add_cluster(parser, source, "read the objects of this cluster (as kubectl)")
+    add_config(parser)
+    add_output(parser)
+    parser.set_defaults(run=run, wrong_usage=parser.error)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the plan. Wrong usage ends the process with 2."""
+    if not arguments.plan:
+        arguments.wrong_usage("what: --plan")
+    settings = settings_of(arguments)
+    # Without a file of settings the policies of the snapshot act, as the command is about them.
+    settings = replace(settings, policies=replace(settings.policies, enabled=True))
+    source, body = _objects(arguments, settings)
+    index, now = make_index(settings), datetime.now(UTC)
+    for obj in decoded(source, body, settings.limits).objects:
+        index.upsert(obj)
+    for path in arguments.filename:
+        _add_policies(path, index, settings)
+    # Exclusions of domains are judged once, as no clock runs here.
+    index.domains.step(now.timestamp())
+    pods = (obj for obj in objects_of(body) if obj.get("kind") == "Pod")
+    facts = {str(pod["metadata"].get("uid")): pod_facts(pod) for pod in pods if pod.get("metadata")}
+    with progress("plans moves"):
+        plan = at_once(plan_moves(index, settings, Movable(facts, now)))
+    watches = any(policy.execution is not None for policy in index.policies)
+    print_answer(answer_of(plan, () if watches else (NO_POLICY,)), arguments.output, _lines)
+    return 0
+
+
+def _objects(arguments: argparse.Namespace, settings: Settings) -> tuple[str, bytes]:
+    if arguments.snapshot:
+        return arguments.snapshot, read_listed(arguments.snapshot)
+    paths = {(_version_of(each.kind.path), each.api_kind): each.kind.path for each in watched_kinds(settings)}
+    optional = {kind for _, kind in paths} - _NEEDED
+    return arguments.kubeconfig or "the cluster", read_cluster(cluster_of(arguments), paths, optional)
+
+
+def _version_of(path: str) -> str:
+    """The apiVersion of the kind at a path: `/apis/apps/v1/replicasets` has `apps/v1`."""
+    return path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
+
+
+def _add_policies(path: str, index: ClusterIndex, settings: Settings) -> None:
+    for document in read_documents(path):
+        group = str(document.get("apiVersion")).rpartition("/")[0]
+        if (group, str(document.get("kind"))) not in POLICY_KINDS:
+            raise CommandError(f"{path}: kind: expected a policy, got {document.get('kind')}")
+        try:
+            index.upsert(PolicyObject(read_policy(document, settings.limits)))
+        except PolicyError as error:
+            raise CommandError(f"{path}: {error}") from None
+
+
+def answer_of(plan: MovePlan, notes: tuple[str, ...] = ()) -> MovesAnswer:
+    """The plan as an answer."""
+    moves = tuple(map(_row, plan.moves))
+    return MovesAnswer(moves, tuple(map(_row, plan.stuck)), plan.before, plan.after, notes)
+
+
+def _row(found: Move | Stuck) -> MoveRow:
+    row = MoveRow(
+        pod=found.pod.full_name,
+        constraint=str(found.place.kind),
+        broken=found.broken,
+        source=found.pod.node,
+        policy=str(found.policy),
+        state="stuck",
+    )
+    if isinstance(found, Stuck):
+        return replace(row, why=found.why)
+    return replace(row, state="planned", target=found.target, lowers=found.lowers)
+
+
+def _lines(answer: MovesAnswer, is_wide: bool) -> Iterator[str]:  # noqa: FBT001 (for print_answer)
+    policy = ("POLICY",) if is_wide else ()
+    if answer.moves:
+        rows = [
+            (f"{at}", row.pod, row.source, row.target, row.constraint, *([row.policy] if is_wide else []), row.broken)
+            for at, row in enumerate(answer.moves, start=1)
+        ]
+        yield from table([("", "POD", "FROM", "TO", "CONSTRAINT", *policy, "BROKEN"), *rows], indent="")
+        yield ""
+    if answer.stuck:
+        yield "Broken, without a move that is allowed:"
+        rows = [
+            (row.pod, row.source, row.constraint, *([row.policy] if is_wide else []), row.broken, row.why)
+            for row in answer.stuck
+        ]
+        yield from table([("POD", "ON", "CONSTRAINT", *policy, "BROKEN", "WHY"), *rows], indent="")
+        yield ""
+    yield from (f"note: {note}" for note in answer.notes)
+    if not answer.before:
+        yield "no watched constraint is broken"
+        return
+    moves = counted(len(answer.moves), "move") if answer.moves else "no move"
+    yield f"{moves}: what is broken falls from {answer.before} to {answer.after}"
