@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from extender.model.rejections import Reason
+from extender.wire.api_server import NEWEST, OLDEST, REQUIREMENTS
 from grafana.generate.files import rules as alerts
 from tests.deploy.building import DEPLOYED, OVERLAYS, ROOT, Json, of_kind, overlay_with, templates
 from tests.deploy.charting import LAYOUTS, chart
@@ -111,6 +112,14 @@ def test_the_table_of_alerts_has_each_alert_at_its_worst_severity() -> None:
         for alert in re.findall(r"\[(\w+)\]", cell)
     ]
     assert sorted(named) == sorted(worst.items())
+
+
+def test_the_table_of_versions_has_what_doctor_looks_for() -> None:
+    text = section("Supported versions")
+    named = {(row[0], feature) for row in rows(text) for feature in quoted(row[1])[:1]}
+    assert {(f"1.{row.since}", row.feature) for row in REQUIREMENTS} <= named
+    assert f"1.{OLDEST} to 1.{NEWEST}" in text
+    assert f"Kubernetes 1.{OLDEST} or newer" in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_reasons_that_the_table_of_pending_pods_quotes_exist() -> None:
