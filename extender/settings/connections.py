@@ -84,6 +84,9 @@ class Tls(Section, frozen=True):
                 raise ValueError(f"{field}: needs {other}")
 
 
+_LONGEST_NAME: Final = 64
+
+
 class Server(Section, frozen=True):
     """The HTTP server."""
 
@@ -103,11 +106,15 @@ class Server(Section, frozen=True):
     page: bool = True
     # Names, beside addresses and localhost, under which a reverse proxy on this machine forwards requests.
     hosts: tuple[str, ...] = ()
+    # What the page calls the cluster. The Kubernetes API has no name of a cluster.
+    cluster_name: str = ""
     tls: Tls = Tls()
     paths: Paths = Paths()
 
     def __post_init__(self) -> None:
         require_positive(self, "request_timeout", "max_body_bytes", "idle_timeout")
+        if len(self.cluster_name) > _LONGEST_NAME:
+            raise ValueError(f"clusterName: has more than {_LONGEST_NAME} characters")
 
 
 class BackoffSettings(Section, frozen=True):

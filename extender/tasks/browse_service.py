@@ -25,6 +25,7 @@ from extender.model.answers.pages import (
     KeySummary,
     PageOf,
     PendingPage,
+    PendingQuestion,
     PolicyPage,
     PreemptionPage,
     PreemptionRow,
@@ -34,19 +35,21 @@ from extender.model.answers.pages import (
 )
 from extender.model.bounded import Steps
 from extender.model.objects import Pod
+from extender.model.policies import JsonObject
 from extender.model.release import GroupKey
 from extender.settings.configuration import Settings
 from extender.tasks.preemption.manager import PreemptionRecord
 from extender.tasks.release.groups import group_state
 from extender.tasks.sliced_work import Places, SlicedWork
 from extender.verbs.browse.in_flight import group_row, held_group, large_group_overview, policy_page, preemption_row
+from extender.verbs.browse.manifests import manifest_of
+from extender.verbs.browse.pending import pending_page
 from extender.verbs.browse.pods import (
     FirstRows,
     PodFinder,
     constraints_page,
     count_states,
     in_steps,
-    pending_page,
     workload_page,
 )
 from extender.verbs.browse.topology import topology_keys, topology_page
@@ -228,7 +231,14 @@ class BrowseService:
         """The domains of a label key, or the nodes of one domain."""
         return await self._run(topology_page(asked, self._index.view))
 
-    async def pending(self, asked: PageOf) -> PendingPage:
+    async def manifest(self, kind: str, name: str) -> JsonObject:
+        """A node or a namespace, in the form that a what-if takes. Raises NotExplained also where there is none."""
+        manifest = manifest_of(kind, name, self._index.view)
+        if manifest is None:
+            raise NotExplained(NoAnswerCause.UNKNOWN, f"{kind} {name} is not known")
+        return manifest
+
+    async def pending(self, asked: PendingQuestion) -> PendingPage:
         """The pods without a node. The answers of filter about them are not added here."""
         return await self._run(pending_page(asked, self._index.view, self._index.assumed.held, self._unasked))
 

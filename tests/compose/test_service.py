@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from extender.compose.service import service_of_objects
-from extender.model.answers.pages import PageOf
+from extender.model.answers.pages import PageOf, PendingQuestion
 from extender.model.policies import PolicyObject
 from tests.builders import REQUIRED, extender_args, matching, node, pod, pod_json, settings, term
 from tests.compose.services import unconnected
@@ -97,7 +97,7 @@ async def test_pages_of_a_service_that_follows_a_cluster_know_what_is_assumed_an
     await service.verbs.filter(extender_args(important, "n1"))
     browser = service.verbs.browser
     assert browser is not None
-    page = await browser.pending(PageOf())
+    page = await browser.pending(PendingQuestion())
     assert {row.pod: row.state for row in page.pods} == {"incoming": "assumed", "important": "preempting"}
     (preemption,) = (await browser.preemptions(PageOf())).preemptions
     assert (preemption.pod, preemption.node) == ("default/important", "n1")

@@ -10,8 +10,9 @@ from msgspec import structs
 
 from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
-from extender.model.answers.pages import PageOf, TopologyQuestion
-from extender.verbs.browse.pods import constraints_page, count_states, pending_page, workload_page
+from extender.model.answers.pages import PageOf, PendingQuestion, TopologyQuestion
+from extender.verbs.browse.pending import pending_page
+from extender.verbs.browse.pods import constraints_page, count_states, workload_of, workload_page
 from extender.verbs.browse.topology import topology_keys, topology_page
 from extender.wire.objects.constraints import parse_selector_text
 from tests.builders import KEYS
@@ -105,6 +106,27 @@ def test_constraints_are_those_of_an_explanation_of_a_further_pod(made: tuple[Cl
     assert audit(index) == []
 
 
+@given(clusters(), one_of(["", *NAMESPACE_NAMES]))
+def test_rows_of_pods_that_are_alike_count_each_pod_once_and_show_the_oldest(
+    made: tuple[ClusterIndex, Cluster], namespace: str
+) -> None:
+    index, _ = made
+    single = finished(pending_page(PendingQuestion(namespace, limit=500), index.view, (), lambda _pod: ""))
+    asked = PendingQuestion(namespace, limit=500, is_grouped=True)
+    grouped = finished(pending_page(asked, index.view, (), lambda _pod: ""))
+    assert grouped.reasons == single.reasons == Counter(row.reason for row in single.pods)
+    waiting = {pod.uid: pod for pod in index.unplaced.values()}
+    kinds: dict[object, list[str]] = {}
+    for row in single.pods:
+        labels, workload = workload_of(waiting[row.uid].signature)
+        kinds.setdefault((workload if labels else row.uid, row.reason), []).append(row.uid)
+    assert [(row.uid, row.alike) for row in grouped.pods] == [(uids[0], len(uids)) for uids in kinds.values()]
+    for reason, number in single.reasons.items():
+        page = finished(pending_page(PendingQuestion(namespace, reason=reason), index.view, (), lambda _pod: ""))
+        assert [row.uid for row in page.pods] == [row.uid for row in single.pods if row.reason == reason]
+        assert len(page.pods) == number
+
+
 @given(clusters(), one_of(["", *NAMESPACE_NAMES]), one_of([1, 2, 500]))
 def test_pods_without_a_node_are_shown_once_in_the_order_of_their_creation(
     made: tuple[ClusterIndex, Cluster], namespace: str, limit: int
@@ -114,7 +136,7 @@ def test_pods_without_a_node_are_shown_once_in_the_order_of_their_creation(
     shown: list[tuple[str, str]] = []
     after, left = "", len(waiting)
     while True:
-        page = finished(pending_page(PageOf(namespace, after, limit), index.view, (), lambda _pod: ""))
+        page = finished(pending_page(PendingQuestion(namespace, after, limit), index.view, (), lambda _pod: ""))
         shown += [(row.since, f"{row.namespace}/{row.pod}") for row in page.pods]
         left -= len(page.pods)
         assert page.more == left

@@ -28,7 +28,11 @@ class Page:
 
     async def go_to(self, view: str, *words: str) -> str:
         """As `show`, in the document that is there: as a link leads to a view."""
-        await self.browser.open(f"{self.url}/ui/#/{view}")
+        return await self.go_to_at(self.url, f"#/{view}", *words)
+
+    async def go_to_at(self, url: str, fragment: str, *words: str) -> str:
+        """As `go_to`, at another URL of the service, with the fragment of a link."""
+        await self.browser.open(f"{url}/ui/{fragment}")
         return await self.browser.until_text(*words)
 
 

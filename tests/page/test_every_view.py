@@ -26,6 +26,8 @@ VIEWS: Final = {
     "decisions": "shop/no-cache",
     "flight": "No pod is preempted now",
     "policies": "lab-nodes",
+    "policies/PodSchedulingPolicy/shop/lab-nodes": "Pods that it selects now",
+    "pending?rows=pod&reason=affinity": "shop/no-cache",
     "whatif?nodes=general-0": "Where pods would go",
     "constraints/shop/uneven-ledger": "Must be spread evenly by topology.kubernetes.io/zone",
 }

@@ -120,6 +120,26 @@ async def test_the_domains_of_a_policy_are_shown_in_order_with_what_pods_have_of
     assert text.index("spot:") < text.index("on-demand:")
 
 
+async def test_a_policy_has_a_page_with_its_domains_and_its_groups(page: Page, proxy: Proxy) -> None:
+    group = replace(GROUP, policy="ClusterPodSchedulingPolicy/gangs")
+    answers: dict[str, Value] = {
+        "/v1/policies": PolicyPage((*POLICIES, RELEASING)),
+        "/v1/groups": GroupPage((GROUP, group)),
+    }
+    await show(page, proxy, "policies", answers, "gangs")
+    links = "return [...document.querySelectorAll('main th a')].map((e) => e.hash)"
+    bad, _, gangs = await page.browser.script(links)
+    await page.go_to_at(
+        proxy.url, gangs, "ClusterPodSchedulingPolicy gangs", "spot: 3 of 4 pods", "shop train-1", "0 of 4"
+    )
+    text = await page.go_to_at(proxy.url, bad, "PodSchedulingPolicy shop/<b>bold</b>", "It is not applied.", PROBLEM)
+    assert "train-1" not in text
+    none = await page.go_to_at(
+        proxy.url, "#/policies/PodSchedulingPolicy/shop/none", "PodSchedulingPolicy shop/none is not known"
+    )
+    assert "spot" not in none
+
+
 async def test_a_preemption_and_a_gated_group_of_the_cluster_are_shown_until_they_end(page: Page) -> None:
     """Nothing is given here: the pods are in the control plane, whose victims take their time to end."""
     api = page.simulated.api

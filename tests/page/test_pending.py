@@ -6,7 +6,9 @@ from typing import Final
 
 import pytest
 
+from extender.simulator.apiserver.kinds import PODS
 from tests.page.conftest import Page
+from tests.simulator.plain import HOSTNAME, anti_affinity, pod, term
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -50,3 +52,63 @@ async def test_a_pod_that_is_not_known_is_said_so(page: Page) -> None:
     await page.show("pods/shop/none", "pod shop/none is not known", "The pending pods")
     (refused,) = await page.browser.log()
     assert "404" in refused
+
+
+async def choose(page: Page, selector: str, value: str) -> None:
+    script = "const list = document.querySelector(arguments[0]); list.value = arguments[1]; list.dispatchEvent(new Event('change'))"
+    await page.browser.script(script, selector, value)
+
+
+async def test_pods_are_filtered_by_their_reason_with_how_many_have_it(page: Page) -> None:
+    await page.show("pending", "10 pods without a node, 10 workloads by reason, the longest waiting first")
+    reasons = await page.browser.script(
+        "return [...document.querySelectorAll('#choice-reason option')].map((e) => e.text)"
+    )
+    assert reasons[0] == "all (10)"
+    assert "no pod that it must be near (1)" in reasons
+    await choose(page, "#choice-reason", "affinity")
+    text = await page.browser.until_text("1 pod without a node, 1 workload by reason", "shop/no-cache")
+    assert "shop/no-gpu" not in text
+    assert await page.browser.script("return location.hash") == "#/pending?reason=affinity"
+    await page.show("pending?reason=volumes", "No pod is pending because of this: its volumes.")
+
+
+async def test_pods_of_a_workload_have_one_row_unless_each_is_wanted(page: Page) -> None:
+    apart = anti_affinity(term(HOSTNAME, app="many"))
+    for at in range(6):
+        made = pod(f"many-{at}", "data", labels={"app": "many"}, affinity=apart, nodeSelector={"none": "here"})
+        await page.simulated.api.create(PODS, made)
+    try:
+        await page.show("pending?namespace=data", "6 pods without a node, 1 workload by reason", "and 5 younger pods")
+        await choose(page, "#choice-rows", "pod")
+        await page.browser.until_text("data/many-0", "data/many-5", "6 pods without a node, the longest waiting first")
+        assert await page.browser.script("return location.hash") == "#/pending?namespace=data&rows=pod"
+    finally:
+        for at in range(6):
+            page.simulated.api.store.remove(PODS, f"data/many-{at}")
+
+
+# What would help, and the pod that is then placed.
+HELPS: Final = {
+    "no-cache": ("What if: label team=shop on namespace data", "namespace data: team=shop"),
+    "no-gpu": ("What if: label accelerator=gpu on node general-0", "node general-0: accelerator=gpu"),
+    "too-large": ("What if: more room on general-1", "more room on general-1: cpu"),
+    "uneven-ledger": ("What if: one more node like general-0", "1 more node like general-0"),
+    "too-few-zones": (
+        "What if: remove the taint reserved=yes:NoSchedule",
+        "reserved-0 without reserved=yes:NoSchedule",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HELPS)
+async def test_what_would_help_opens_what_if_where_the_pod_is_placed(page: Page, name: str) -> None:
+    label, edit = HELPS[name]
+    await page.show(f"pods/shop/{name}", "What would help")
+    link = await page.browser.until(
+        "return [...document.querySelectorAll('main a')].find((e) => e.getAttribute('aria-label')?.startsWith(arguments[0]))?.hash",
+        label,
+    )
+    await page.go_to(link.removeprefix("#/"), "Where pods would go", edit)
+    rows = "return Object.fromEntries([...document.querySelectorAll('tbody tr')].map((e) => [...e.children].map((c) => c.innerText)))"
+    assert (await page.browser.script(rows))[f"shop/{name}"] == "placed"

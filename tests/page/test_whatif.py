@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
+from urllib.parse import quote
 
 import pytest
 
@@ -90,3 +92,66 @@ async def test_it_works_behind_a_reverse_proxy(page: Page, proxy: Proxy) -> None
     """The browser says that the request is of the same site; the host that the proxy asks is another one."""
     await page.browser.open(f"{proxy.url}/ui/#/whatif?nodes=general-0")
     await page.browser.until_text("Where pods would go")
+
+
+async def submit(page: Page, form: str, **fields: str) -> None:
+    """Fills a form of the view, which is named by its legend, and submits it."""
+    await page.browser.script(
+        "const found = [...document.querySelectorAll('form.change')].find((e) => e.querySelector('legend').textContent === arguments[0]);"
+        "found.closest('details').open = true;"
+        "for (const [name, value] of Object.entries(arguments[1])) found.elements[name].value = value;"
+        "found.requestSubmit()",
+        form,
+        fields,
+    )
+
+
+async def test_a_zone_is_taken_away_as_a_whole(page: Page) -> None:
+    await page.show("whatif", "No node is away")
+    await page.browser.until(MAP_IS_THERE)
+    await submit(page, "Take a domain away", key="topology.kubernetes.io/zone", domain="zone-0")
+    await page.browser.until_text("all nodes with topology.kubernetes.io/zone=zone-0", "5 pods without their node")
+    await page.browser.click(".chips button")
+    await page.browser.until_text("No node is away")
+
+
+async def test_nodes_are_added_and_labels_are_changed_and_both_are_in_the_address(page: Page) -> None:
+    await page.show("whatif", "No node is away")
+    await page.browser.until(MAP_IS_THERE)
+    given = {"like": "general-0", "number": "2", "labels": "topology.kubernetes.io/zone=zone-9"}
+    await submit(page, "Add nodes", **given)
+    await page.browser.until_text(
+        "2 more nodes like general-0, with topology.kubernetes.io/zone=zone-9", "new-1-like-general-0"
+    )
+    await submit(page, "Change labels", kind="Namespace", name="data", labels="team=shop,gone-")
+    await page.browser.until_text("namespace data: team=shop without gone", "Where pods would go")
+    address = await page.browser.script("return location.hash")
+    await page.show(address.removeprefix("#/"), "2 more nodes like general-0", "namespace data: team=shop without gone")
+
+
+async def test_a_policy_is_applied_and_what_is_none_is_said(page: Page) -> None:
+    await page.show("whatif", "No node is away")
+    await page.browser.until(MAP_IS_THERE)
+    await submit(page, "Apply objects", json="{")
+    await page.browser.until_text("This is no object in JSON")
+    await submit(page, "Apply objects", json='{"kind": "Pod"}')
+    await page.browser.until_text("an object has a kind and metadata.name")
+    await submit(page, "Change labels", name="general-0", labels="no label")
+    await page.browser.until_text("Labels are written as kubectl takes them")
+    await submit(page, "Add nodes", like="general-0", number="none")
+    await page.browser.until_text("New nodes need a node that they are like")
+    await submit(page, "Take a domain away", key="", domain="")
+    await page.browser.until_text("A domain has a topology key and a name")
+    spec = {"podSelector": {}, "when": ["Scheduling"], "nodeSelector": {"disk": "ssd"}}
+    meta = {"apiVersion": "placement.extender.dev/v1alpha1", "kind": "PodSchedulingPolicy"}
+    policy = {**meta, "metadata": {"name": "ssd", "namespace": "shop"}, "spec": spec}
+    await submit(page, "Apply objects", json=json.dumps(policy))
+    await page.browser.until_text("PodSchedulingPolicy shop/ssd", "Where pods would go")
+    await page.browser.log()
+
+
+@pytest.mark.parametrize("edits", ["{", "[1]", '[{"do":"constructor"}]', '[{"do":"label"}]', '[{"do":"object"}]'])
+async def test_an_address_that_cannot_be_read_breaks_nothing(page: Page, edits: str) -> None:
+    await page.show(f"whatif?edits={quote(edits)}", "Computed on a copy with the rules of the extender.")
+    await page.browser.until("return !document.querySelector('main').innerText.includes('Trying…')")
+    await page.browser.log()

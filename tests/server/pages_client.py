@@ -82,7 +82,9 @@ async def send(
     """A request that the operation would answer with 200."""
     method, path = operation
     body = {"json": POD} if method == "POST" else {}
-    return await client.request(method, path.format(namespace="default", pod="asking") + query, **(body | how))
+    return await client.request(
+        method, path.format(namespace="default", pod="asking", kind="Node", name="none") + query, **(body | how)
+    )
 
 
 @asynccontextmanager

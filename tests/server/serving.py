@@ -16,6 +16,7 @@ from extender.model.answers.pages import (
     GroupPage,
     PageOf,
     PendingPage,
+    PendingQuestion,
     PendingRow,
     PolicyPage,
     PreemptionPage,
@@ -139,7 +140,10 @@ class Browsing(BrowseService):
     async def topology(self, asked: TopologyQuestion) -> TopologyPage:
         return self._answer(asked, TopologyPage(key=asked.key, lacking=0, matching=0))
 
-    async def pending(self, asked: PageOf) -> PendingPage:
+    async def manifest(self, kind: str, name: str) -> JsonObject:
+        return self._answer((kind, name), {"kind": kind, "metadata": {"name": name}})
+
+    async def pending(self, asked: PendingQuestion) -> PendingPage:
         row = PendingRow(
             namespace="team-a", pod="web-1", uid="u-1", state="pending", since="2026-01-01T00:00:00Z", priority=0
         )

@@ -13,7 +13,7 @@ import pytest
 from extender.compose.service import service_of_objects
 from extender.model.answers import what_if
 from extender.model.answers.explanations import NoAnswerCause, NotExplained
-from extender.model.answers.pages import PageOf, TopologyQuestion
+from extender.model.answers.pages import PageOf, PendingQuestion, TopologyQuestion
 from extender.model.constraints.labels import ZONE
 from extender.model.units import ByteSize, Duration
 from extender.server import request_checks
@@ -61,7 +61,9 @@ QUESTIONS: dict[str, object] = {
     "policies?namespace=a&after=x&limit=500": ("policies", PageOf("a", "x", 500)),
     "workloads?namespace=a&after=a/x&limit=2": PageOf("a", "a/x", 2),
     "constraints/team-a/web-1": ("team-a", "web-1"),
-    "pending?after=1": PageOf("", "1"),
+    "pending?after=1": PendingQuestion("", "1"),
+    "pending?reason=no_room&group=workload": PendingQuestion(reason="no_room", is_grouped=True),
+    "manifests/Node/node-a": ("Node", "node-a"),
 }
 
 
@@ -87,6 +89,8 @@ async def test_a_question_about_the_cluster_is_read(serve: Serve, path: str, que
         ("groups?limit=1&limit=2", "limit"),
         ("workloads?namespace=a&namespace=b", "namespace"),
         ("pending?pod=web", "pod"),
+        ("pending?group=node", "group"),
+        ("manifests/Secret/admin", "kind"),
         ("workloads?selector=app", "selector"),
         ("preemptions?node=n1", "node"),
         ("groups?limit=501", "limit"),
@@ -122,7 +126,7 @@ async def test_equal_requests_of_a_second_are_computed_once(serve: Serve) -> Non
     paths = ["/v1/pending?namespace=a&limit=5", "/v1/pending?limit=5&namespace=a", "/v1/pending?namespace=b"]
     for path in [*paths, *paths]:
         assert (await client.get(path)).status == HTTPStatus.OK
-    assert browser.requested == [PageOf("a", "", 5), PageOf("b")]
+    assert browser.requested == [PendingQuestion("a", "", 5), PendingQuestion("b")]
 
 
 async def test_each_answer_takes_a_turn_also_where_it_is_shared(serve: Serve) -> None:
@@ -302,7 +306,8 @@ IN_FLIGHT = [("GET", "/v1/preemptions"), ("GET", "/v1/groups"), ("GET", "/v1/pol
 PAGES |= dict.fromkeys(IN_FLIGHT, "?limit=500")
 STREAM = ("GET", "/v1/decisions/stream")
 WHAT_IF = ("POST", "/v1/whatif")
-ALL = (EXPLAIN, EXPLAIN_GIVEN, WHAT_IF, DECISIONS, SHADOW, ABOUT, STREAM, OVERVIEW, *PAGES)
+MANIFEST = ("GET", "/v1/manifests/{kind}/{name}")
+ALL = (MANIFEST, EXPLAIN, EXPLAIN_GIVEN, WHAT_IF, DECISIONS, SHADOW, ABOUT, STREAM, OVERVIEW, *PAGES)
 
 
 def test_every_route_of_the_api_is_in_the_document_and_every_path_of_it_is_routed() -> None:

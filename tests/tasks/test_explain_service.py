@@ -7,12 +7,13 @@ import gc
 from collections.abc import Generator
 from datetime import UTC, datetime
 
+import orjson
 import pytest
 from msgspec import structs
 
 from extender.index.audit import audit
 from extender.model.answers.explanations import HeldGroup, NoAnswerCause, NotExplained
-from extender.model.answers.pages import PageOf, TopologyQuestion
+from extender.model.answers.pages import PageOf, PendingQuestion, TopologyQuestion
 from extender.model.constraints.labels import ZONE
 from extender.model.group_placements import GroupPlacement, PlacementStatus, placement_name
 from extender.model.policies import EXEMPT_LABEL, InvalidPolicy, PolicyKey, PolicyObject
@@ -24,12 +25,27 @@ from extender.tasks.browse_service import MOST_EXPLANATIONS, MOST_PAGES, Explain
 from extender.tasks.index_upkeep import EVERY_SECONDS, FIGURE_PAUSE_SECONDS, SlicedFigure
 from extender.tasks.preemption.manager import PreemptionPhase, PreemptionRecord
 from extender.tasks.sliced_work import Places, SlicedWork, Traffic
+from extender.wire.objects.kinds import NAMESPACES, NODES
 from tests.builders import index_of, node, pod, spread, term
 from tests.contenders import contender
 from tests.fakes import PATIENCE, FakeClock, until
 from tests.gangs import gated, release_policy
 from tests.policies import policy
 from tests.tasks.explaining import APART, browsed_cluster, browsing, cluster, counted, failing, refusing, service, steps
+
+
+async def test_a_manifest_is_what_a_what_if_takes_in_place_of_the_object() -> None:
+    index = browsed_cluster()
+    browser = browsing(index)
+    for name in index.view.known:
+        number = index.view.known[name]
+        body = orjson.dumps(await browser.manifest("Node", name))
+        assert NODES.decode_object(body) == index.view.node(number)
+    for name, known in index.view.namespaces.items():
+        assert NAMESPACES.decode_object(orjson.dumps(await browser.manifest("Namespace", name))) == known
+    for kind in ("Node", "Namespace"):
+        with pytest.raises(NotExplained, match=f"{kind} none is not known"):
+            await browser.manifest(kind, "none")
 
 
 async def test_a_pending_pod_is_explained_by_its_name() -> None:
@@ -256,7 +272,7 @@ async def test_a_pod_without_a_node_has_its_state() -> None:
     index = browsed_cluster()
     index.assume(index.pods["uid-passed"], ["n0"], 0.0)
     index.nominate_in_memory(index.pods["uid-waits"], "n0", {"uid-placed"})
-    page = await browsing(index).pending(PageOf())
+    page = await browsing(index).pending(PendingQuestion())
     assert {row.pod: (row.state, row.nominated_node) for row in page.pods} == {
         "waits": ("preempting", "n0"),
         "passed": ("assumed", ""),
@@ -267,7 +283,7 @@ async def test_a_pod_without_a_node_has_its_state() -> None:
 
 async def test_rows_are_no_concern_of_the_garbage_collector() -> None:
     """A page has hundreds, and a collection in between holds up requests of the scheduler."""
-    page = await browsing(browsed_cluster()).pending(PageOf())
+    page = await browsing(browsed_cluster()).pending(PendingQuestion())
     assert page.pods
     assert not any(map(gc.is_tracked, page.pods))
 
@@ -310,12 +326,12 @@ async def test_few_pages_wait_and_one_more_is_refused() -> None:
     waiting = [asyncio.create_task(browser.topology(ZONES)) for _ in range(MOST_PAGES)]
     await asyncio.sleep(0)
     with pytest.raises(NotExplained) as error:
-        await browser.pending(PageOf())
+        await browser.pending(PendingQuestion())
     assert error.value.cause is NoAnswerCause.BUSY
     overview = asyncio.create_task(browser.figures())
     assert {page.lacking for page in await asyncio.gather(*waiting)} == {0}
     assert (await overview).nodes == 2000
-    assert (await browser.pending(PageOf())).more == 0
+    assert (await browser.pending(PendingQuestion())).more == 0
 
 
 async def test_a_page_beyond_its_budget_ends_and_says_why() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from extender.model.answers.pages import PageOf
+from extender.model.answers.pages import PendingQuestion
 from extender.model.units import rfc3339
 from extender.settings.configuration import Settings
 from extender.tasks.browse_service import ExplainService
 from extender.tasks.scheduler_requests import LOOK_SECONDS, REASON
-from extender.verbs.browse.pods import pending_page
+from extender.verbs.browse.pending import pending_page
 from tests.explaining import finished
 from tests.fakes import running, until
 from tests.tasks.scheduler_requests_scene import Events, Scene
@@ -106,7 +106,7 @@ async def test_an_explanation_and_the_page_of_pending_pods_say_it() -> None:
     found = await explainer.explain("default", "web")
     assert (found.fitting, found.asked is not None and found.asked.is_unasked) == (6, True)
     assert (await explainer.explain("default", "gated")).asked is None
-    page = finished(pending_page(PageOf(), scene.index.view, (), scene.asking.unasked))
+    page = finished(pending_page(PendingQuestion(), scene.index.view, (), scene.asking.unasked))
     assert [(row.pod, row.scheduler, row.unasked[:38]) for row in page.pods] == [
         ("gated", "default-schedular", ""),
         ("web", "default-schedular", "no scheduler named default-schedular h"),

@@ -27,6 +27,14 @@ class PageOf:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingQuestion(PageOf):
+    """Which pods without a node: of one ``reason`` (empty: of all), and ``is_grouped``: one row for pods that are alike."""
+
+    reason: str = ""
+    is_grouped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TopologyQuestion:
     """The domains of a key; with ``domain`` the nodes of that domain.
 
@@ -140,6 +148,8 @@ class PendingRow(Value, frozen=True):
     - ``answered``: the time of our last answer (RFC 3339); empty where no answer is kept
     - ``scheduler``: the schedulerName of the pod
     - ``unasked``: other schedulers send requests, and no scheduler of this name does
+    - ``reason``: the state, and for a pending pod the reason for most nodes in the last message of kube-scheduler
+    - ``alike``: how many pods of its workload have this reason, where they have one row; this pod is the oldest
     """
 
     namespace: str
@@ -155,12 +165,15 @@ class PendingRow(Value, frozen=True):
     scheduler: str = ""
     answered: str = ""
     unasked: str = ""
+    reason: str = ""
+    alike: int = 1
 
 
 class PendingPage(Value, frozen=True):
-    """The pods without a node; the pod that has waited longest is first."""
+    """The pods without a node; the pod that has waited longest is first. ``reasons``: how many pods there are of each reason."""
 
     pods: tuple[PendingRow, ...]
+    reasons: Mapping[str, int] = {}
     more: int = 0
     next: str = ""
 
@@ -356,6 +369,7 @@ class Overview(ClusterFigures, frozen=True):
     - ``shadow``: present where decisions are compared with the scheduler's own plugins; has a few of the last
       differences
     - ``resident_bytes``: the memory of the process; 0 where the system does not say
+    - ``cluster_name``: server.clusterName
     """
 
     version: str
@@ -368,5 +382,6 @@ class Overview(ClusterFigures, frozen=True):
     verbs: tuple[VerbRate, ...]
     features: Features
     resident_bytes: int
+    cluster_name: str = ""
     freshness_seconds: float | None = None
     shadow: ShadowPage | None = None

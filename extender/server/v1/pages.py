@@ -26,6 +26,7 @@ from extender.model.answers.pages import (
     Overview,
     PageOf,
     PendingPage,
+    PendingQuestion,
     PendingRow,
     PolicyPage,
     PreemptionPage,
@@ -47,6 +48,7 @@ from extender.server.v1.answers import (
 )
 from extender.tasks.browse_service import BrowseService
 from extender.telemetry.decision_log import LoggedDecision
+from extender.verbs.browse.manifests import KINDS
 from extender.wire.errors import WireError
 from extender.wire.objects.constraints import LONGEST_SELECTOR, SELECTOR_PATTERN, parse_selector_text
 
@@ -55,6 +57,7 @@ _FEW_DIFFERENCES: Final = 10
 _LIMIT: Final = Number("limit", "How many rows.", 1, MOST_ROWS, 100)
 _AFTER: Final = Parameter("after", "query", "Continue after this position, the `next` of the page before.")
 _NAMESPACE: Final = Parameter("namespace", "query", "Only pods of this namespace.")
+_BY_WORKLOAD: Final = "workload"
 _NAMES: Final = ("namespace", "after", "limit")
 
 
@@ -84,6 +87,7 @@ def _overview(figures: ClusterFigures, freshness: float | None, app: Collaborato
         health=(*_checks(app), *_warnings(figures)),
         freshness_seconds=freshness,
         resident_bytes=_resident_bytes(),
+        cluster_name=settings.server.cluster_name,
         verbs=tuple(metrics.recent.rate(verb) for verb, metrics in app.metrics.verbs.items()),
         features=Features(
             whatif=app.verbs.what_ifs is not None,
@@ -136,12 +140,18 @@ async def topology(request: web.Request) -> web.Response:
 
 
 async def pending(request: web.Request) -> web.Response:
-    """`GET /v1/pending?namespace=NS&after=POSITION&limit=N`: the pod that waits longest first."""
-    check_parameters(request, _NAMES)
+    """`GET /v1/pending?namespace=NS&reason=REASON&group=workload&after=POSITION&limit=N`: the pod that waits longest first."""
+    check_parameters(request, (*_NAMES, "reason", "group"))
     page_of, app = _page_of(request), request.app[COLLABORATORS]
+    group = request.query.get("group", "")
+    if group not in ("", _BY_WORKLOAD):
+        raise WireError("group", f'expected "{_BY_WORKLOAD}"')
+    asked = PendingQuestion(
+        page_of.namespace, page_of.after, page_of.limit, request.query.get("reason", ""), is_grouped=bool(group)
+    )
 
     async def compute(browser: BrowseService) -> PendingPage:
-        return _with_answers(await browser.pending(page_of), app)
+        return _with_answers(await browser.pending(asked), app)
 
     return await _answer(request, compute)
 
@@ -164,6 +174,15 @@ async def constraints(request: web.Request) -> web.Response:
     check_parameters(request)
     namespace, pod = request.match_info["namespace"], request.match_info["pod"]
     return await _answer(request, lambda browser: browser.constraints(namespace, pod))
+
+
+async def manifest(request: web.Request) -> web.Response:
+    """`GET /v1/manifests/KIND/NAME`."""
+    check_parameters(request)
+    kind, name = request.match_info["kind"], request.match_info["name"]
+    if kind not in KINDS:
+        raise WireError("kind", f"expected one of {', '.join(KINDS)}")
+    return await _answer(request, lambda browser: browser.manifest(kind, name))
 
 
 def _page_of(request: web.Request) -> PageOf:
@@ -262,6 +281,18 @@ OPERATIONS: Final = (
         "The pods without a node. The pod that waits longest comes first.",
         PendingPage,
         _NAMESPACE,
+        Parameter("reason", "query", "Only pods with this reason, of the `reasons` of the page."),
+        Parameter("group", "query", "One row for the pods of a workload with one reason.", {"enum": [_BY_WORKLOAD]}),
+    ),
+    Operation(
+        "getManifest",
+        "GET",
+        "/v1/manifests/{kind}/{name}",
+        manifest,
+        "A node or a namespace as decisions read it, in the form that a what-if takes to change it.",
+        dict[str, Any],
+        (Parameter("kind", "path", "The kind.", {"enum": list(KINDS)}), Parameter("name", "path", "The name.")),
+        errors=frozenset({404, 503}),
     ),
     _operation(
         "listPreemptions",

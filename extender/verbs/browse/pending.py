@@ -1,4 +1,4 @@
-"""How many pods have no node, by reason and scheduler, and since when the oldest waits; for metrics.
+"""Pods without a node: how many, by reason and scheduler, and since when the oldest waits, for metrics; and a page of them.
 
 Read from existing tables, so no event of a pod costs more.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from extender.index.view import ClusterView
+from extender.model.answers.pages import PendingPage, PendingQuestion, PendingRow
 from extender.model.bounded import Steps
+from extender.model.objects import Pod, PodSignature
 from extender.model.rejections import Reason
 from extender.model.units import read_time
-from extender.verbs.browse.pods import in_steps, state_of
+from extender.verbs.browse.pods import FirstRows, in_steps, state_of, workload_of
 
 OTHERS: Final = "(others)"
 _ALWAYS: Final = ("not_tried", OTHERS)
@@ -97,3 +99,94 @@ def _most_used(counts: Mapping[tuple[str, str], int]) -> Container[str]:
     for (_, scheduler), count in counts.items():
         pods[scheduler] += count
     return {scheduler for scheduler, _ in pods.most_common(_MOST_SCHEDULERS)}
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+class _Waiting:
+    """A row: a pod, how many pods it stands for, and its place in the order."""
+
+    __slots__ = ("alike", "pod", "position", "reason")
+
+    def __init__(self, pod: Pod, position: str, reason: str) -> None:
+        self.pod = pod
+        self.position = position
+        self.reason = reason
+        self.alike = 1
+
+
+class _Groups:
+    """One row for the pods of a workload with one reason: its oldest pod."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], _Waiting] = {}
+        self._workloads: dict[PodSignature, str] = {}
+
+    def add(self, row: _Waiting) -> None:
+        """O(1), and O(labels) for the first pod of a signature."""
+        signature = row.pod.signature
+        workload = self._workloads.get(signature)
+        if workload is None:
+            labels, workload = workload_of(signature)
+            # Pods without labels have nothing in common: each has a row of its own.
+            if not labels:
+                workload = row.pod.uid
+            else:
+                self._workloads[signature] = workload
+        known = self._rows.get((workload, row.reason))
+        if known is not None:
+            row.alike = known.alike = known.alike + 1
+        if known is None or row.position < known.position:
+            self._rows[workload, row.reason] = row
+
+    def rows(self) -> list[_Waiting]:
+        """The rows, in no order."""
+        return list(self._rows.values())
+
+
+def pending_page(
+    asked: PendingQuestion, view: ClusterView, assumed: Container[str], unasked: Callable[[Pod], str]
+) -> Steps[PendingPage]:
+    """The page, without the last answers about the pods. The pod that waits longest comes first. O(pods without a node).
+
+    ``unasked``: the text about a pod that no scheduler schedules, else empty.
+    """
+    page: FirstRows[_Waiting] = FirstRows(asked.after, asked.limit)
+    reasons, texts, groups = Counter[str](), dict[str, str](), _Groups()
+    for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
+        for pod in piece:
+            if asked.namespace not in ("", pod.signature.namespace):
+                continue
+            reason = state_of(pod, view, assumed)
+            if reason == "pending":
+                reason = texts.get(pod.rejection) or texts.setdefault(pod.rejection, reason_of(pod.rejection))
+            reasons[reason] += 1
+            if asked.reason in ("", reason):
+                row = _Waiting(pod, f"{pod.created} {pod.full_name} {pod.uid}", reason)
+                groups.add(row) if asked.is_grouped else page.add(row.position, row)
+        yield
+    for rows in in_steps(groups.rows(), _PODS_A_STEP):
+        for row in rows:
+            page.add(row.position, row)
+        yield
+    shown = tuple(_pending_row(row, state_of(row.pod, view, assumed), view, unasked) for row in page.rows())
+    return PendingPage(pods=shown, reasons=reasons, more=page.more, next=page.next)
+
+
+def _pending_row(row: _Waiting, state: str, view: ClusterView, unasked: Callable[[Pod], str]) -> PendingRow:
+    pod = row.pod
+    return PendingRow(
+        namespace=pod.namespace,
+        pod=pod.name,
+        uid=pod.uid,
+        state=state,
+        since=pod.created,
+        priority=pod.priority,
+        rejection=pod.rejection,
+        nominated_node=view.plan_node(pod.uid) or pod.nominated_node,
+        scheduler=pod.scheduler,
+        unasked=unasked(pod) if state == "pending" else "",
+        reason=row.reason,
+        alike=row.alike,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -13,8 +13,6 @@ from extender.model.answers.pages import (
     MOST_ROWS,
     ConstraintsPage,
     PageOf,
-    PendingPage,
-    PendingRow,
     WorkloadPage,
     WorkloadRow,
 )
@@ -87,10 +85,7 @@ def _add(
     seen: list[set[int]],
 ) -> None:
     """Adds the pods of a signature to their workload. O(labels)."""
-    labels = signature.labels
-    if not _OWN.isdisjoint(labels):
-        labels = {key: value for key, value in labels.items() if key not in _OWN}
-    position = f"{signature.namespace}/{','.join(sorted([f'{key}={labels[key]}' for key in labels]))}"
+    labels, position = workload_of(signature)
     workload = page.find(position)
     if workload is None:
         known = seen[hash(position) % _SETS]
@@ -105,6 +100,14 @@ def _add(
     if waiting is not None:
         pending, workload.waiting = waiting
         workload.pending += pending
+
+
+def workload_of(signature: PodSignature) -> tuple[Labels, str]:
+    """The labels that the pods of its workload have in common, and a text for its namespace and these labels. O(labels)."""
+    labels = signature.labels
+    if not _OWN.isdisjoint(labels):
+        labels = {key: value for key, value in labels.items() if key not in _OWN}
+    return labels, f"{signature.namespace}/{','.join(sorted([f'{key}={labels[key]}' for key in labels]))}"
 
 
 def _waiting(view: ClusterView) -> Steps[Mapping[PodSignature, tuple[int, str]]]:
@@ -242,7 +245,7 @@ def example_pods(signatures: Collection[PodSignature], view: ClusterView) -> Ste
 
 # -- pods without a node ----------------------------------------------------------------------------------------------
 
-# The pods without a node: how many are in which state, and a page of them. The pod that waits longest comes first.
+# The pods without a node: how many are in which state. `pending` has the page of them.
 
 _PODS_A_STEP: Final = 300  # at 0.5 µs
 
@@ -265,38 +268,6 @@ def count_states(view: ClusterView, assumed: Container[str]) -> Steps[Counter[st
         counts.update(state_of(pod, view, assumed) for pod in piece)
         yield
     return counts
-
-
-def pending_page(
-    page_of: PageOf, view: ClusterView, assumed: Container[str], unasked: Callable[[Pod], str]
-) -> Steps[PendingPage]:
-    """The page, without the last answers about the pods. O(pods without a node).
-
-    ``unasked``: the text about a pod that no scheduler schedules, else empty.
-    """
-    page: FirstRows[Pod] = FirstRows(page_of.after, page_of.limit)
-    for piece in in_steps(list(view.unplaced.values()), _PODS_A_STEP):
-        for pod in piece:
-            if not page_of.namespace or pod.signature.namespace == page_of.namespace:
-                page.add(f"{pod.created} {pod.full_name} {pod.uid}", pod)
-        yield
-    rows = tuple(_pending_row(pod, state_of(pod, view, assumed), view, unasked) for pod in page.rows())
-    return PendingPage(pods=rows, more=page.more, next=page.next)
-
-
-def _pending_row(pod: Pod, state: str, view: ClusterView, unasked: Callable[[Pod], str]) -> PendingRow:
-    return PendingRow(
-        namespace=pod.namespace,
-        pod=pod.name,
-        uid=pod.uid,
-        state=state,
-        since=pod.created,
-        priority=pod.priority,
-        rejection=pod.rejection,
-        nominated_node=view.plan_node(pod.uid) or pod.nominated_node,
-        scheduler=pod.scheduler,
-        unasked=unasked(pod) if state == "pending" else "",
-    )
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ function patch(old, wanted) {
   if (old.style.cssText !== wanted.style.cssText) old.style.cssText = wanted.style.cssText;
   for (const handler of HANDLERS) if (old[handler] !== wanted[handler]) old[handler] = wanted[handler];
   reconcile(old, wanted.childNodes);
-  if ("value" in old && old !== document.activeElement && old.value !== wanted.value) old.value = wanted.value;
+  if ("value" in old && !old.hasAttribute("data-kept") && old !== document.activeElement && old.value !== wanted.value) old.value = wanted.value;
 }
 
 /**

@@ -1,6 +1,7 @@
 // An explanation in words: the verdict, what rejects the pod, and what would help.
 
 import { badge, el, nothing, table } from "./dom.js";
+import { address } from "./routing.js";
 import { podLinks } from "./constraint_bars.js";
 import { count, counted, reason, rule, shownDomain } from "./words.js";
 
@@ -62,8 +63,26 @@ export function helps(found) {
   const changes = found.changes ?? [];
   if (!changes.length) return [nothing("No single change that was tried helps.")];
   return changes.map((each) =>
-    el("p", { class: "help" }, badge(HELPS[each.kind] ?? each.kind, "good"), ` ${each.text}`, disruption(each)),
+    el("p", { class: "help" }, badge(HELPS[each.kind] ?? each.kind, "good"), ` ${each.text}`, disruption(each), tryIt(each)),
   );
+}
+
+/** A link to What if with this change; nothing for a change that a what-if cannot express. */
+function tryIt(change) {
+  const edit = editOf(change);
+  if (!edit) return "";
+  return [" ", el("a", { href: address(["whatif"], { edits: JSON.stringify([edit]) }), "aria-label": `What if: ${change.text}` }, "What if")];
+}
+
+/** The change as an edit of the view What if; see `edits.js`. */
+function editOf({ kind, node, like, labels = {}, removedLabels: removed = [], taints, namespace, pods, room }) {
+  if (kind === "addNode") return { do: "add", like, count: 1, labels };
+  if (kind === "uncordonNode") return { do: "uncordon", node };
+  if (kind === "removeTaints") return { do: "untaint", node, taints };
+  if (kind === "labelNode") return { do: "label", kind: "Node", name: node, labels, removed };
+  if (kind === "labelNamespace") return { do: "label", kind: "Namespace", name: namespace, labels, removed };
+  if (kind === "deletePods") return { do: "delete", pods };
+  return kind === "addRoom" ? { do: "room", node, room } : null;
 }
 
 function disruption(change) {

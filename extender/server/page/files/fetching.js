@@ -5,10 +5,12 @@ const WORDS = {
   403: "This client may not read the cluster here: it needs a client certificate with the role admin, or to be on the service's machine.",
   413: "The answer would cost the service more than it may spend on one question. Ask about less.",
   429: "The service is answering as many questions as it may. The page asks again in a moment.",
+  502: "The service cannot be reached from the proxy.",
   503: "This replica does not answer now.",
   504: "The service had no time to answer.",
 };
-const ASKED_LATER = new Set([429, 503, 504]);
+const ASKED_LATER = new Set([429, 502, 503, 504]);
+const LOST = new Set([0, 502, 503]); // another refusal is an answer
 const TIMEOUT = 15_000;
 const LONGEST_WAIT = 30_000;
 
@@ -27,9 +29,21 @@ export const connection = {
   text: "",
   listeners: new Set(),
   note(error) {
-    const lost = error !== null && (error.status === 0 || error.status === 503); // another refusal is an answer
+    const lost = error !== null && LOST.has(error.status);
     this.since = lost ? (this.since ?? new Date()) : null;
     this.text = lost ? error.message : "";
+    for (const each of this.listeners) each(this);
+  },
+};
+
+/** How old the data of the view are. Listeners are told of each change. */
+export const data = {
+  at: null, // the last answer
+  problem: null, // since then
+  listeners: new Set(),
+  note(at, problem) {
+    this.at = at;
+    this.problem = problem;
     for (const each of this.listeners) each(this);
   },
 };
@@ -88,6 +102,7 @@ export const service = {
   preemptions: (asked) => ask("v1/preemptions", asked),
   groups: (asked) => ask("v1/groups", asked),
   policies: (asked) => ask("v1/policies", asked),
+  manifest: (kind, name, asked) => ask(`v1/manifests/${encodeURIComponent(kind)}/${encodeURIComponent(name)}`, asked),
   whatif: (asked) => ask("v1/whatif", asked),
   version: (asked) => ask("version", asked),
 };
@@ -117,9 +132,10 @@ export function shown(signal) {
 
 /**
  * Asks again and again until the signal is raised. `question()` returns a promise; `onAnswer(answer)` and `onProblem(problem)`
- * show what it brought. After a refusal the wait doubles, from what the service says, up to half a minute.
+ * show what it brought. After a refusal the wait doubles, from what the service says, up to half a minute. `isView` is false for a
+ * question that is not about what the view shows.
  */
-export async function poll(question, { every, onAnswer, onProblem, signal }) {
+export async function poll(question, { every, onAnswer, onProblem, signal, isView = true }) {
   let failures = 0;
   while (!signal.aborted) {
     await shown(signal);
@@ -129,12 +145,14 @@ export async function poll(question, { every, onAnswer, onProblem, signal }) {
       const answer = await question();
       if (signal.aborted) return;
       failures = 0;
+      if (isView) data.note(new Date(), null);
       onAnswer(answer);
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof Problem)) throw error;
       failures += 1;
       pause = backOff(error, failures, every);
+      if (isView) data.note(data.at, error);
       onProblem(error);
     }
     await wait(pause, signal);

@@ -33,6 +33,28 @@ export function field(label, value, onChange, { suggestions = [], hint = "", emp
   );
 }
 
+/**
+ * A labelled field of a larger form, by its name there: a line of text, some lines where it `isLong`, or a choice of `options`. The
+ * page leaves what the reader writes into it alone.
+ */
+export function input(label, name, { value = "", hint = "", suggestions = [], options = null, isLong = false, isShort = false } = {}) {
+  const id = `input-${label.toLowerCase().replace(/[^a-z]+/g, "-")}-${name}`;
+  const list = suggestions.length ? `${id}-list` : null;
+  const given = { id, name, "data-kept": true, autocomplete: "off", spellcheck: "false", autocapitalize: "none", placeholder: hint };
+  const control = options
+    ? el("select", { id, name, "data-kept": true }, options.map((each) => el("option", { value: each }, each)))
+    : isLong
+      ? el("textarea", { ...given, rows: 4 })
+      : el("input", { ...given, value, type: "text", list, size: isShort ? 4 : null });
+  return el(
+    "div",
+    { class: "field" },
+    el("label", { for: id }, label),
+    control,
+    list ? el("datalist", { id: list }, suggestions.map((each) => el("option", { value: each }))) : null,
+  );
+}
+
 /** A choice with its label. `options` are values, or pairs of a value and its text. */
 export function choice(label, value, options, onChange) {
   const id = `choice-${label.toLowerCase().replaceAll(" ", "-")}`;

@@ -1,7 +1,7 @@
 // Starts the page: the list of views, the view of the address, and whether the service is reached.
 
-import { el, problem, update } from "./dom.js";
-import { connection } from "./fetching.js";
+import { el, nothing, problem, update } from "./dom.js";
+import { connection, data, poll, service } from "./fetching.js";
 import { parsed } from "./routing.js";
 import * as constraints from "./views/constraints.js";
 import * as decisions from "./views/decisions.js";
@@ -26,9 +26,12 @@ const VIEWS = new Map([
   ["pods", pod],
 ]);
 const NAME = document.title;
+const EVERY = 10_000;
+const OF_THE_COUNTS = new Set(["index", "policies"]); // checks that do not say that changes are missed
 const main = document.getElementById("main");
 let left = new AbortController();
 let shown = null; // the parts and the query of the address that is shown
+let about = null; // the overview
 
 function open() {
   if (!location.hash.startsWith("#/") && location.hash !== "") return; // the skip link
@@ -39,6 +42,7 @@ function open() {
   const view = VIEWS.get(parts[0] ?? "");
   const title = view ? view.title(parts) : "There is no such view";
   document.title = view ? `${title} · ${NAME}` : NAME;
+  data.note(null, null);
   showViews(parts[0] ?? "");
   if (!isSamePage(before, shown)) show(title, before !== null);
   if (!view) return;
@@ -58,7 +62,7 @@ function isSamePage(one, other) {
 
 function show(title, takesFocus) {
   const heading = el("h1", { tabindex: "-1" }, title);
-  main.replaceChildren(heading, el("div", { class: "outlet" }));
+  main.replaceChildren(heading, el("div", { class: "outlet" }, nothing("Loading…")));
   if (takesFocus) heading.focus({ preventScroll: true });
   scrollTo(0, 0);
 }
@@ -80,10 +84,38 @@ function say(text) {
 
 function showConnection() {
   const place = document.getElementById("connection");
-  const text = connection.since ? `Not connected since ${connection.since.toLocaleTimeString("en-GB")}` : "Connected";
+  const text = connection.since ? `Not connected since ${time(connection.since)}` : "Connected";
   place.className = connection.since ? "lost" : "";
   place.title = connection.text;
   if (place.textContent !== text) place.textContent = text;
+}
+
+/** In every view: whether what is shown may be old, and why. */
+function showStale() {
+  const place = document.getElementById("stale");
+  const text = stale();
+  place.hidden = text === "";
+  if (place.textContent !== text) place.textContent = text;
+}
+
+function stale() {
+  const from = data.at ? ` What is shown is from ${time(data.at)}.` : "";
+  if (connection.since) return `Not connected since ${time(connection.since)}.${from}`;
+  if (data.problem && data.at) return `${data.problem.message}${from}`;
+  const missed = (about?.health ?? []).filter((each) => each.status === "warning" && !OF_THE_COUNTS.has(each.check));
+  if (!missed.length) return "";
+  const causes = missed.map((each) => `${each.check}: ${each.text}`).join("; ");
+  return `The extender misses changes of the cluster, so what is shown may be old. ${causes}.`;
+}
+
+function time(moment) {
+  return moment.toLocaleTimeString("en-GB");
+}
+
+/** The name of the cluster, and the version of the extender. */
+function showCluster() {
+  const replica = about.leader ? "" : "standby";
+  document.getElementById("cluster").textContent = [about.clusterName, `version ${about.version}`, replica].filter(Boolean).join(" · ");
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {
@@ -92,4 +124,13 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 addEventListener("hashchange", open);
 connection.listeners.add(showConnection);
+connection.listeners.add(showStale);
+data.listeners.add(showStale);
 open();
+poll(() => service.overview(), {
+  every: EVERY,
+  isView: false,
+  signal: new AbortController().signal,
+  onAnswer: (found) => ((about = found), showCluster(), showStale()),
+  onProblem: () => {}, // the view says so
+});

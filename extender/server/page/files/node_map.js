@@ -1,6 +1,7 @@
 // A map of nodes on a canvas: a block for each domain, a cell for each node, a colour for how much is there.
 //
-// It is drawn from what has arrived so far, so thousands of nodes cost one element. The table beside it says the same.
+// It is drawn from what has arrived so far, so thousands of nodes cost one element. The line below it has the name of the node that is
+// pointed at, or that was reached by the arrow keys or by a first touch; Enter, or a second touch, chooses it.
 
 import { el } from "./dom.js";
 
@@ -10,6 +11,8 @@ const BLOCK_GAP = 18;
 const LABEL = 20;
 const NARROWEST = 140;
 const FEW_BLOCKS = 6;
+const KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"]);
+const HELP = "Point at a node, touch it, or go to it with the arrow keys: its name is shown here.";
 const SIZES = [[12, 48], [60, 34], [400, 22], [1500, 14], [Infinity, 9]]; // most cells, and their size in CSS pixels
 
 /** A canvas that draws `blocks`: `{name, cells: [{name, value, text, isCordoned}]}` with values from 0 to 1. */
@@ -17,14 +20,19 @@ export class NodeMap {
   #blocks = [];
   #cells = []; // {x, y, size, name, text}, in the order in which they were drawn
   #away = new Set();
+  #current = null; // the cell of the line below the map
+  #isTouched = false; // by the pointer of the next click
   #onChoose;
 
   /** `onChoose(name, block)` is called for a click on a cell. */
   constructor(onChoose, signal) {
     this.#onChoose = onChoose;
-    this.canvas = el("canvas", { "data-own": true, "data-key": "map", role: "img", onclick: (event) => this.#choose(event) });
+    const attributes = { "data-own": true, "data-key": "map", role: "application", tabindex: "0", "aria-describedby": "map-line" };
+    this.canvas = el("canvas", { ...attributes, onclick: (event) => this.#choose(event), onkeydown: (event) => this.#press(event) });
+    this.canvas.onpointerdown = (event) => (this.#isTouched = event.pointerType === "touch");
     this.canvas.onmousemove = (event) => this.#hint(event);
-    this.element = el("div", { class: "map", "data-key": "map", "data-own": true }, this.canvas);
+    this.line = el("p", { id: "map-line", class: "note", role: "status", "aria-live": "polite" }, HELP);
+    this.element = el("div", { class: "map", "data-key": "map", "data-own": true }, this.canvas, this.line);
     const resized = new ResizeObserver(() => this.#draw());
     resized.observe(this.element);
     const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -49,6 +57,11 @@ export class NodeMap {
   /** The names of all nodes on the map. */
   get names() {
     return this.#cells.map((cell) => cell.of.name);
+  }
+
+  /** The names of the blocks. */
+  get blocks() {
+    return this.#blocks.map((block) => block.name).filter(Boolean);
   }
 
   #draw() {
@@ -95,6 +108,7 @@ export class NodeMap {
       pen.lineTo(x + size, y + size);
     }
     pen.stroke();
+    if (this.#current?.of.name === of.name) pen.strokeRect(x + 0.75, y + 0.75, size - 1.5, size - 1.5);
     if (of.mark && size >= 20) {
       pen.fillStyle = onColours[step];
       pen.fillText(of.mark, x + size / 2, y + size / 2 + 1);
@@ -148,11 +162,53 @@ export class NodeMap {
     const found = this.#at(event);
     this.canvas.title = found ? found.of.text : "";
     this.canvas.classList.toggle("pointed", Boolean(found));
+    if (found && !this.#isTouched) this.#show(found);
   }
 
   #choose(event) {
     const found = this.#at(event);
-    if (found) this.#onChoose(found.of.name, found.block.name);
+    if (!found) return;
+    const isKnown = this.#current?.of.name === found.of.name;
+    this.#show(found);
+    if (isKnown || !this.#isTouched) this.#onChoose(found.of.name, found.block.name);
+    else this.line.textContent = `${found.of.text}. Touch it again to choose it.`;
+  }
+
+  /** Tells the node of a cell in the line below the map, and marks the cell. */
+  #show(cell) {
+    const isOther = this.#current?.of.name !== cell.of.name;
+    this.#current = cell;
+    if (this.line.textContent !== cell.of.text) this.line.textContent = cell.of.text;
+    if (isOther) this.#draw();
+  }
+
+  /** Arrow keys go from cell to cell, Home and End to the first and the last, Enter and the space bar choose. */
+  #press(event) {
+    const cells = this.#cells;
+    if (!cells.length || event.ctrlKey || event.altKey || event.metaKey) return;
+    const at = cells.findIndex((cell) => cell.of.name === this.#current?.of.name);
+    if ((event.key === "Enter" || event.key === " ") && at >= 0) this.#onChoose(cells[at].of.name, cells[at].block.name);
+    else {
+      const next = this.#next(event.key, at);
+      if (next === null) return;
+      this.#show(cells[next]);
+    }
+    event.preventDefault(); // the page would scroll
+  }
+
+  /** The cell that a key leads to, from the cell at this place, which is -1 for none; null for another key. */
+  #next(key, at) {
+    const last = this.#cells.length - 1;
+    if (!KEYS.has(key)) return null;
+    if (at < 0 || key === "Home") return 0;
+    if (key === "End") return last;
+    if (key === "ArrowLeft") return Math.max(0, at - 1);
+    if (key === "ArrowRight") return Math.min(last, at + 1);
+    const here = this.#cells[at];
+    const sign = key === "ArrowDown" ? 1 : -1;
+    const beyond = this.#cells.map((cell, index) => ({ index, down: sign * (cell.y - here.y), aside: Math.abs(cell.x - here.x) })).filter((cell) => cell.down > 0);
+    beyond.sort((one, other) => one.down - other.down || one.aside - other.aside);
+    return beyond[0]?.index ?? at;
   }
 }
 

@@ -38,6 +38,13 @@ const REASONS = {
   reach: "its affinity reaches further than allowed",
   over_limit: "its constraints are above a limit",
   over_budget: "its namespace has no budget for constraints left",
+  not_tried: "the scheduler has not tried it yet",
+  volumes: "its volumes",
+  scheduler_error: "an error of the scheduler",
+  other: "another reason",
+  gated: "waits at a scheduling gate",
+  assumed: "passed; its binding is awaited",
+  terminating: "is being deleted",
   malformed_pod: "its constraints cannot be parsed",
 };
 

@@ -3,9 +3,9 @@
 import { badge, el, nothing, problem, table, update } from "../dom.js";
 import { causes, helps, isExplained, verdict } from "../explanation.js";
 import { poll, Problem, service, wait } from "../fetching.js";
-import { field, pager } from "../forms.js";
+import { choice, field, pager } from "../forms.js";
 import { address } from "../routing.js";
-import { age, asking, counted, reason } from "../words.js";
+import { age, asking, count, counted, reason } from "../words.js";
 
 const EVERY = 3000;
 const PAGE = 100;
@@ -14,11 +14,9 @@ const PAUSE = 100; // between two questions of this page
 const KINDS = { pending: "warning", gated: "neutral", assumed: "good", preempting: "warning" };
 const STATES = {
   pending: "no node passes, or the scheduler has sent no request yet",
-  gated: "waits at a scheduling gate",
-  assumed: "passed; its binding is awaited",
   preempting: "waits for pods of lower priority to end",
-  terminating: "is being deleted",
 };
+const ROWS = [["", "one for each workload and reason"], ["pod", "one for each pod"]];
 
 export function title() {
   return "Pending pods";
@@ -33,19 +31,26 @@ export function open({ query, outlet, signal, say }) {
   const seen = new IntersectionObserver(look, { rootMargin: "200%" }); // ahead of a reader who scrolls
   signal.addEventListener("abort", () => seen.disconnect());
   explanations.run();
-  return poll(() => service.pending({ query: { limit: PAGE, ...query }, signal }), {
+  const { rows, ...chosen } = query;
+  const asked = { limit: PAGE, group: rows === "pod" ? "" : "workload", ...chosen };
+  return poll(() => service.pending({ query: asked, signal }), {
     every: EVERY,
     signal,
     onAnswer: (found) => {
       last = found;
       explanations.rows(found.pods ?? []);
       redraw();
-      const all = (found.pods ?? []).length + (found.more ?? 0);
+      const all = total(found);
       if (told !== all && told !== -1) say(counted(all, "pending pod"));
       told = all;
     },
     onProblem: (error) => last || update(outlet, problem(error)),
   });
+}
+
+/** How many pods have no node. */
+function total(found) {
+  return Object.values(found.reasons ?? {}).reduce((sum, each) => sum + each, 0);
 }
 
 function draw(outlet, found, query, explanations, seen) {
@@ -57,6 +62,7 @@ function draw(outlet, found, query, explanations, seen) {
       cell: (each) => [
         el("a", { href: address(["pods", each.namespace, each.pod]) }, `${each.namespace}/`, el("wbr"), each.pod),
         el("p", { class: "under" }, badge(each.state, KINDS[each.state]), ` for ${age(each.since)}`, priority(each)),
+        alike(each),
       ],
     },
     { head: "Why", cell: (each) => why(each, explanations.of(each)) },
@@ -64,13 +70,42 @@ function draw(outlet, found, query, explanations, seen) {
   ];
   update(
     outlet,
-    field("Namespace", query.namespace ?? "", (namespace) => (location.hash = address(["pending"], { namespace }))),
-    rows.length
-      ? table(`${counted(rows.length + (found.more ?? 0), "pod")} without a node, the longest waiting first`, columns, rows, (each) => each.uid)
-      : nothing(query.namespace ? `No pod of ${query.namespace} is pending.` : "No pod is pending."),
+    controls(found, query),
+    rows.length ? table(caption(found, query), columns, rows, (each) => each.uid) : nothing(none(query)),
     pager(found, ["pending"], query),
   );
   for (const row of outlet.querySelectorAll("tbody tr")) seen.observe(row);
+}
+
+function controls(found, query) {
+  const go = (changed) => (location.hash = address(["pending"], { ...query, after: "", ...changed }));
+  const reasons = Object.entries(found.reasons ?? {}).sort(([, one], [, other]) => other - one);
+  const named = reasons.map(([name, number]) => [name, `${reason(name)} (${count(number)})`]);
+  if (query.reason && !found.reasons?.[query.reason]) named.push([query.reason, `${reason(query.reason)} (0)`]);
+  return el(
+    "div",
+    { class: "controls", "data-key": "controls" },
+    field("Namespace", query.namespace ?? "", (namespace) => go({ namespace })),
+    choice("Reason", query.reason ?? "", [["", `all (${count(total(found))})`], ...named], (chosen) => go({ reason: chosen })),
+    choice("Rows", query.rows ?? "", ROWS, (rows) => go({ rows })),
+  );
+}
+
+function caption(found, query) {
+  const pods = query.reason ? (found.reasons?.[query.reason] ?? 0) : total(found);
+  const rows = (found.pods ?? []).length + (found.more ?? 0);
+  const grouped = query.rows === "pod" ? "" : `, ${counted(rows, "workload")} by reason`;
+  return `${counted(pods, "pod")} without a node${grouped}, the longest waiting first`;
+}
+
+function none({ namespace, reason: chosen }) {
+  const where = namespace ? ` of ${namespace}` : "";
+  return `No pod${where} is pending${chosen ? ` because of this: ${reason(chosen)}` : ""}.`;
+}
+
+/** The other pods of the row, which wait for the same reason. */
+function alike(each) {
+  return each.alike > 1 ? el("p", { class: "under" }, `and ${counted(each.alike - 1, "younger pod")} of its workload`) : null;
 }
 
 function priority(each) {
@@ -83,7 +118,7 @@ function why(row, known) {
   if (known && isExplained(known)) return [...causes(known, 2), known.passing ? el("p", { class: "under" }, verdict(known)) : null];
   const labels = (row.reasons ?? []).map(reason).join("; ");
   return [
-    el("p", {}, labels || STATES[row.state] || row.state),
+    el("p", {}, labels || STATES[row.state] || reason(row.reason ?? row.state)),
     row.nominatedNode ? el("p", { class: "under" }, `Nominated to ${row.nominatedNode}.`) : null,
     row.error || row.rejection ? el("p", { class: "under" }, row.error || row.rejection) : null,
     known ? el("p", { class: "under" }, verdict(known)) : null,

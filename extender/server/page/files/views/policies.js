@@ -1,28 +1,83 @@
-// Scheduling policies: what each directs, at which moments, and the pods that it selects now.
+// Scheduling policies: what each directs, at which moments, and the pods that it selects now; and a page of one policy.
 
-import { badge, el, nothing, problem, table, update } from "../dom.js";
+import { badge, bar, el, nothing, problem, section, table, update } from "../dom.js";
 import { podLinks } from "../constraint_bars.js";
-import { poll, service } from "../fetching.js";
+import { poll, Problem, service } from "../fetching.js";
 import { pager } from "../forms.js";
+import { address } from "../routing.js";
 import { count, counted } from "../words.js";
 
 const EVERY = 5000;
 
-export function title() {
-  return "Scheduling policies";
+const MOST = 500;
+const CLUSTER = "-"; // in an address, in place of a namespace
+
+export function title([, kind, namespace = "", name = ""]) {
+  if (!kind) return "Scheduling policies";
+  return `${kind} ${namespace === CLUSTER ? "" : `${namespace}/`}${name}`;
 }
 
-export function open({ query, outlet, signal }) {
+/** All policies; with the kind, the namespace and the name of one in the address, this one. */
+export function open({ parts: [, kind, namespace, name], query, outlet, signal }) {
   let isDrawn = false;
-  return poll(() => service.policies({ query, signal }), {
+  const chosen = { kind, namespace: namespace === CLUSTER ? "" : namespace, name };
+  const question = kind ? () => one(chosen, signal) : () => service.policies({ query, signal });
+  return poll(question, {
     every: EVERY,
     signal,
     onAnswer: (found) => {
-      update(outlet, draw(found, query));
+      update(outlet, kind ? drawOne(found) : draw(found, query));
       isDrawn = true;
     },
     onProblem: (error) => isDrawn || update(outlet, problem(error)),
   });
+}
+
+/** A policy and its groups. Raises Problem where there is no such policy. */
+async function one({ kind, namespace, name }, signal) {
+  for (let after = ""; ; ) {
+    const found = await service.policies({ query: { namespace, after, limit: MOST }, signal });
+    const policy = (found.policies ?? []).find((each) => each.kind === kind && each.name === name && (each.namespace ?? "") === namespace);
+    if (policy) return { policy, groups: await groupsOf(policy, signal) };
+    if (!found.next) throw new Problem(`${kind} ${namespace ? `${namespace}/` : ""}${name} is not known, or policies are switched off.`, 404);
+    after = found.next;
+  }
+}
+
+async function groupsOf(policy, signal) {
+  const found = await service.groups({ query: { namespace: policy.namespace, limit: MOST }, signal });
+  const own = [policy.kind, policy.namespace, policy.name].filter(Boolean).join("/");
+  return (found.groups ?? []).filter((each) => each.policy === own);
+}
+
+function drawOne({ policy, groups }) {
+  const facts = [
+    ["Applied at", (policy.moments ?? []).join(", ") || "–"],
+    ["Mode", policy.mode],
+    ["Priority", count(policy.priority)],
+    ["Pods now", count(policy.matched ?? 0)],
+  ];
+  const directives = policy.directives ?? [];
+  return [
+    el("p", { class: "summary" }, policy.valid ? badge("valid", "good") : badge("invalid", "bad"), policy.valid ? " It is applied." : " It is not applied."),
+    policy.problem ? el("p", { class: "quote" }, policy.problem) : null,
+    el("dl", { class: "about" }, facts.filter(([, value]) => value).map(([head, value]) => el("div", {}, el("dt", {}, head), el("dd", {}, value)))),
+    section("What it directs", directives.length ? el("ul", { class: "plain" }, directives.map((text) => el("li", {}, text))) : nothing("Nothing.")),
+    policy.domains ? section("Its domains, in order", domains(policy)) : null,
+    section("Pods that it selects now", policy.matched ? podLinks(policy.examples ?? [], policy.matched) : nothing("None.")),
+    groups.length ? section("Its groups that wait or start", groupTable(groups)) : null,
+    el("p", {}, el("a", { href: address(["policies"]) }, "All policies")),
+  ];
+}
+
+function groupTable(groups) {
+  const wanted = (each) => Math.max(1, each.needed, each.pods);
+  const columns = [
+    { head: "Group", isName: true, cell: (each) => `${each.namespace} ${each.key ?? ""}` },
+    { head: "State", cell: (each) => [badge(each.state), el("p", { class: "under" }, each.text ?? "")] },
+    { head: "Bound", cell: (each) => bar(each.bound / wanted(each), `${count(each.bound)} of ${count(wanted(each))}`, "good") },
+  ];
+  return table("Pods that start together", columns, groups, (each) => `${each.namespace} ${each.key}`);
 }
 
 function draw(found, query) {
@@ -32,7 +87,10 @@ function draw(found, query) {
     {
       head: "Policy",
       isName: true,
-      cell: (each) => [each.namespace ? `${each.namespace}/` : "", each.name, el("p", { class: "under" }, each.kind)],
+      cell: (each) => [
+        el("a", { href: address(["policies", each.kind, each.namespace || CLUSTER, each.name]) }, `${each.namespace ? `${each.namespace}/` : ""}${each.name}`),
+        el("p", { class: "under" }, each.kind),
+      ],
     },
     { head: "State", cell: (each) => [each.valid ? badge("valid", "good") : badge("invalid", "bad"), each.problem ? el("p", { class: "under" }, each.problem) : null] },
     { head: "Applied at", cell: (each) => [(each.moments ?? []).join(", ") || "–", each.mode ? el("p", { class: "under" }, each.mode) : null] },

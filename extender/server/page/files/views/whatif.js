@@ -1,8 +1,9 @@
-// What if nodes were deleted, drained or cordoned: where their pods and the pending ones would go. Nothing of the cluster is changed.
+// What if nodes were deleted, drained, cordoned, added or labelled, or policies applied: where pods would go. Nothing of the cluster is changed.
 
 import { badge, el, nothing, problem, table, update } from "../dom.js";
+import { editsOf, inWords, labelChanges, resolved } from "../edits.js";
 import { Problem, service, wait } from "../fetching.js";
-import { choice, field } from "../forms.js";
+import { choice, field, input } from "../forms.js";
 import { fill, usualKey } from "../map_filling.js";
 import { legend, NodeMap } from "../node_map.js";
 import { podAddress, pushQuery } from "../routing.js";
@@ -27,8 +28,9 @@ export async function open({ query, outlet, signal, say }) {
   const about = await overview(signal, outlet);
   if (about === null) return;
   if (!about.features?.whatif) return update(outlet, nothing("What-if is switched off in this service."));
-  const view = new WhatIf(outlet, query, signal, say);
-  view.map(usualKey((about.topologyKeys ?? []).map((each) => each.key)));
+  const keys = (about.topologyKeys ?? []).map((each) => each.key);
+  const view = new WhatIf(outlet, query, signal, say, keys);
+  view.map(usualKey(keys));
   await view.compute();
 }
 
@@ -36,13 +38,17 @@ class WhatIf {
   #nodes;
   #verb;
   #displaced;
+  #edits;
+  #wrong = ""; // what cannot be added, and why
   #map;
   #found = null;
   #text = "";
   #problem = null;
   #superseded = new AbortController();
 
-  constructor(outlet, query, signal, say) {
+  constructor(outlet, query, signal, say, keys) {
+    this.keys = keys;
+    this.#edits = editsOf(query.edits);
     this.outlet = outlet;
     this.signal = signal;
     this.say = say;
@@ -63,25 +69,43 @@ class WhatIf {
     this.#change(without.length < this.#nodes.length ? without : [...this.#nodes, name]);
   }
 
-  #change(nodes, { verb = this.#verb, displaced = this.#displaced } = {}) {
+  #change(nodes, { verb = this.#verb, displaced = this.#displaced, edits = this.#edits } = {}) {
     this.#nodes = nodes;
     this.#verb = verb;
     this.#displaced = displaced;
-    pushQuery({ nodes: nodes.join(","), verb: verb === "delete" ? "" : verb, displaced: displaced === "place" ? "" : displaced });
+    this.#edits = edits;
+    this.#wrong = "";
+    pushQuery({
+      nodes: nodes.join(","),
+      verb: verb === "delete" ? "" : verb,
+      displaced: displaced === "place" ? "" : displaced,
+      edits: edits.length ? JSON.stringify(edits) : "",
+    });
     this.#map.crossOut(nodes);
     this.compute();
   }
 
-  /** Asks, unless no node is away; a question that is overtaken by another one is dropped. */
+  #add(edit) {
+    this.#change(this.#nodes, { edits: [...this.#edits, edit] });
+  }
+
+  /** Says what cannot be added, and why. */
+  #refuse(text) {
+    this.#wrong = text;
+    this.draw();
+  }
+
+  /** Asks, unless nothing is changed; a question that is overtaken by another one is dropped. */
   async compute() {
     this.#superseded.abort();
     this.#superseded = new AbortController();
     const signal = AbortSignal.any([this.signal, this.#superseded.signal]);
     this.#problem = null;
-    this.#text = this.#nodes.length ? "Trying…" : "";
-    if (!this.#nodes.length) this.#found = null;
+    const isChanged = this.#nodes.length + this.#edits.length > 0;
+    this.#text = isChanged ? "Trying…" : "";
+    if (!isChanged) this.#found = null;
     this.draw();
-    if (!this.#nodes.length) return;
+    if (!isChanged) return;
     try {
       this.#found = await this.#answer(signal);
       this.say(summary(this.#found));
@@ -97,8 +121,15 @@ class WhatIf {
 
   /** The answer; a service that is busy is asked again a few times. */
   async #answer(signal) {
+    const edited = await resolved(this.#edits, signal);
+    const away = [...new Set([...this.#nodes, ...edited.nodes])];
+    this.#map.crossOut(away);
+    const isDeleted = this.#verb === "delete";
+    const removed = isDeleted ? away.map((name) => ({ kind: "Node", name })) : [];
     const body = {
-      [this.#verb]: this.#verb === "delete" ? this.#nodes.map((name) => ({ kind: "Node", name })) : this.#nodes,
+      apply: edited.apply,
+      delete: [...removed, ...edited.delete],
+      ...(isDeleted ? {} : { [this.#verb]: away }),
       displaced: this.#displaced,
       place: { pending: true, limit: MOST_PODS },
     };
@@ -119,6 +150,8 @@ class WhatIf {
       this.#map.element,
       legend("none;", "CPU requested: little", "all"),
       this.#controls(),
+      this.#forms(),
+      this.#wrong ? problem({ message: this.#wrong }) : null,
       this.#chips(),
       this.#text ? el("p", { class: "note" }, this.#text) : null,
       this.#problem ? problem(this.#problem) : null,
@@ -138,15 +171,95 @@ class WhatIf {
     );
   }
 
-  #chips() {
-    if (!this.#nodes.length) return nothing("No node is away.");
-    const chip = (name) => [
-      el("code", {}, name),
-      " ",
-      el("button", { type: "button", "aria-label": `Put ${name} back`, onclick: () => this.#toggle(name) }, "Put back"),
-    ];
-    return el("ul", { class: "chips", "aria-label": "Nodes that are away" }, this.#nodes.map((name) => el("li", { "data-key": name }, chip(name))));
+  /** Forms for what is changed besides: each adds an edit. */
+  #forms() {
+    const names = this.#map.names.slice(0, SUGGESTED);
+    const domains = [...this.#map.blocks].slice(0, SUGGESTED);
+    return el(
+      "details",
+      { "data-key": "forms" },
+      el("summary", {}, "Change more: zones, new nodes, labels, policies"),
+      form(
+        "Take a domain away",
+        [input("Key", "key", { value: this.keys[0] ?? "", suggestions: this.keys }), input("Domain", "domain", { hint: "zone-a", suggestions: domains })],
+        ({ key, domain }) => (key && domain ? this.#add({ do: "domain", key, domain }) : this.#refuse("A domain has a topology key and a name.")),
+      ),
+      form(
+        "Add nodes",
+        [
+          input("Like the node", "like", { hint: "name of a node", suggestions: names }),
+          input("How many", "number", { value: "1", isShort: true }),
+          input("With labels", "labels", { hint: "topology.kubernetes.io/zone=zone-b" }),
+        ],
+        (given) => this.#addNodes(given),
+      ),
+      form(
+        "Change labels",
+        [
+          input("Kind", "kind", { options: ["Node", "Namespace"] }),
+          input("Name", "name"),
+          input("Labels", "labels", { hint: "team=shop,old-" }),
+        ],
+        (given) => this.#addLabels(given),
+      ),
+      form(
+        "Apply objects",
+        [input("JSON, as kubectl get -o json prints it: a policy, a node, a pod, a workload", "json", { isLong: true })],
+        ({ json }) => this.#addObjects(json),
+      ),
+    );
   }
+
+  #addNodes({ like, number, labels }) {
+    const changes = labelChanges(labels);
+    if (!like || !(Number(number) >= 1) || !changes || changes.removed.length) return this.#refuse("New nodes need a node that they are like, a number, and labels such as disk=ssd.");
+    this.#add({ do: "add", like, count: Math.floor(Number(number)), labels: changes.labels });
+  }
+
+  #addLabels({ kind, name, labels }) {
+    const changes = labelChanges(labels);
+    if (!name || !changes || !labels) return this.#refuse("Labels are written as kubectl takes them: team=shop to set one, old- to remove one.");
+    this.#add({ do: "label", kind, name, ...changes });
+  }
+
+  #addObjects(json) {
+    try {
+      const found = JSON.parse(json);
+      const objects = Array.isArray(found.items) ? found.items : [found];
+      if (!objects.length || !objects.every((each) => each?.kind && each?.metadata?.name)) throw new SyntaxError("an object has a kind and metadata.name");
+      this.#change(this.#nodes, { edits: [...this.#edits, ...objects.map((object) => ({ do: "object", object }))] });
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw error;
+      this.#refuse(`This is no object in JSON: ${error.message}`);
+    }
+  }
+
+  #chips() {
+    if (!this.#nodes.length && !this.#edits.length) return nothing("No node is away.");
+    const chip = (text, verb, undo) => [
+      el("code", {}, text),
+      " ",
+      el("button", { type: "button", "aria-label": `${verb}: ${text}`, onclick: undo }, verb),
+    ];
+    const away = this.#nodes.map((name) => el("li", { "data-key": name }, chip(name, "Put back", () => this.#toggle(name))));
+    const without = (at) => this.#change(this.#nodes, { edits: this.#edits.filter((_, other) => other !== at) });
+    const edits = this.#edits.map((edit, at) => el("li", { "data-key": `edit ${at}` }, chip(inWords(edit), "Undo", () => without(at))));
+    return el("ul", { class: "chips", "aria-label": "What is changed" }, away, edits);
+  }
+}
+
+/** A form of several fields. `onGiven` gets their texts by name. */
+function form(title, fields, onGiven) {
+  const done = (event) => {
+    event.preventDefault();
+    const given = Object.fromEntries([...new FormData(event.target)].map(([name, value]) => [name, String(value).trim()]));
+    onGiven(given);
+  };
+  return el(
+    "form",
+    { class: "change", "data-key": title, onsubmit: done },
+    el("fieldset", {}, el("legend", {}, title), fields, el("button", { type: "submit" }, title)),
+  );
 }
 
 function summary(found) {
@@ -181,6 +294,7 @@ function result(found) {
   return [
     el("p", { class: "summary" }, summary(found)),
     rows.length ? table("Where pods would go, the pods of changed nodes first", columns, rows.slice(0, ROWS), (each) => each.pod) : nothing("No pod would move."),
+    (found.notes ?? []).map((each) => el("p", { class: "note" }, `Note: ${each}.`.replace("..", "."))),
     rows.length > ROWS ? el("p", { class: "note" }, `${count(rows.length - ROWS)} more are not shown.`) : null,
   ];
 }
