@@ -15,7 +15,7 @@ RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 PROGRAMS := $(VENV)/programs
 export PATH := $(PATH):$(abspath $(PROGRAMS))
 
-.PHONY: run test check laws attack costs mutants scenarios bench soak e2e e2e-versions e2e-table e2e-preemption lock image deploy deploy-cert-manager undeploy release clean
+.PHONY: run test check laws attack costs mutants scenarios bench soak docs e2e e2e-versions e2e-table e2e-preemption lock image deploy deploy-cert-manager undeploy release clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -54,6 +54,10 @@ bench: $(READY) ## how long decisions take, and what has become slower since mai
 
 soak: $(READY) ## a million decisions under faults, in virtual time on two cores; make soak DECISIONS=1000000 SEED=7
 	$(BIN)/python -m tests.soak --decisions "$(or $(DECISIONS),1000000)" --seed "$(or $(SEED),1)"
+
+docs: $(VENV)/docs-ready ## one searchable site of all Markdown files in site/, which needs no other host; a link that leads nowhere is an error
+	rm -rf site
+	$(BIN)/python -m deploy.site site
 
 e2e: $(READY) $(PROGRAMS)/ready ## against a real control plane: make e2e KUBE_ASSETS_DIR=/dir/with/etcd,kube-apiserver,kube-scheduler
 	KUBE_ASSETS_DIR="$(KUBE_ASSETS_DIR)" $(BIN)/pytest -m e2e -rs tests/e2e
@@ -102,10 +106,12 @@ release: $(READY) $(PROGRAMS)/ready ## a release in dist/: wheel, sdist, image, 
 
 $(READY): EXTRA := dev
 $(VENV)/run-ready: EXTRA := uvloop
-$(READY) $(VENV)/run-ready: pyproject.toml
+$(VENV)/docs-ready: EXTRA := docs
+$(READY) $(VENV)/run-ready $(VENV)/docs-ready: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRA)]'
+	$(if $(filter docs,$(EXTRA)),$(BIN)/python -m deploy.site --fetch || echo "make: no mermaid: diagrams stay text" >&2)
 	touch $@
 
 $(PROGRAMS)/ready: deploy/requirements/programs.txt | $(READY)
@@ -113,4 +119,4 @@ $(PROGRAMS)/ready: deploy/requirements/programs.txt | $(READY)
 	$(BIN)/python -m deploy.programs $(PROGRAMS) && touch $@ || echo "make: no helm: tests that need it are skipped" >&2
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist site

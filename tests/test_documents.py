@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from deploy.site.navigation import PAGES
 from extender.cli.sources import add_output
 from extender.settings.configuration import Settings
 from extender.telemetry.catalogue import METRICS
@@ -60,6 +61,10 @@ def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
         found = folder / path if path else ROOT / document
         assert found.exists(), target
         assert not anchor or anchor in anchors(found), target
+
+
+def test_the_navigation_of_the_site_names_every_document_once() -> None:
+    assert sorted(PAGES) == sorted(map(str, DOCUMENTS)), "deploy/site/navigation.py"
 
 
 def test_links_are_found() -> None:

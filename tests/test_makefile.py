@@ -28,6 +28,8 @@ def would_run(venv: Path, *arguments: str) -> list[str]:
         ("ready", "run", []),
         ("run-ready", "run", []),
         ("run-ready", "check", [".[dev]"]),
+        ("", "docs", [".[docs]"]),
+        ("docs-ready", "docs", []),
     ],
 )
 def test_a_target_installs_what_it_needs_and_no_more(
