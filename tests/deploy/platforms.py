@@ -21,9 +21,8 @@ CLOUDS: Final = {"eks": "v1.35.2-eks-3025e55", "gke": "v1.35.2-gke.1269000", "ak
 SERVICE: Final = "10.96.0.50"
 _STANDS_IN: Final = {
     # What follows `upgrade --install` is rendered instead of installed.
-    "helm": 'case "$1" in upgrade) shift 2; {helm} template "$@" >rendered.yaml ;; *) {helm} "$@" ;; esac',
+    "helm": 'case "$1" in upgrade) shift 2; {helm} template --kube-version={version} "$@" >rendered.yaml ;; *) {helm} "$@" ;; esac',
     "kubectl": """case "$*" in
-        *"--raw /version"*) printf '{{\\n  "minor": "35",\\n  "gitVersion": "{version}",\\n  "platform": "linux/amd64"\\n}}\\n' ;;
         *"get service"*) printf {service} ;;
         *"get secret"*) printf c2VjcmV0Cg== ;;
         apply*) cat "$3" ;;

@@ -60,12 +60,15 @@ def test_the_values_of_a_page_are_values_of_the_chart_and_render(name: str, numb
 @pytest.mark.parametrize(("name", "version"), CLOUDS.items())
 def test_the_scheduler_has_the_version_of_the_cluster(name: str, version: str, tmp_path: Path) -> None:
     page = played(Page(name), tmp_path, version)
-    install = next(call for call in page.calls if call[:2] == ["helm", "upgrade"])
-    assert "scheduler.image.tag=v1.35.2" in install
-    if name != "k3s":  # whose second installation, of the service, has no scheduler
-        scheduler, extender = pod_of(rendered(tmp_path))["spec"]["containers"]
-        assert scheduler["image"] == "registry.k8s.io/kube-scheduler:v1.35.2"
-        assert extender["image"].startswith(f"{ANY}/placement-extender:")
+    assert f"such as `{version}`" in page.text.replace("\n", " ")
+    documents = rendered(tmp_path)
+    if name == "k3s":  # its second installation, of the service, has no scheduler
+        documents = chart(
+            "secondScheduler", f"--kube-version={version}", image={"repository": f"{ANY}/placement-extender"}
+        )
+    scheduler, extender = pod_of(documents)["spec"]["containers"]
+    assert scheduler["image"] == "registry.k8s.io/kube-scheduler:v1.35.2"
+    assert extender["image"].startswith(f"{ANY}/placement-extender:")
 
 
 def rendered(folder: Path) -> list[Json]:
