@@ -19,6 +19,7 @@ from extender.cli.groups import read_unbound_groups
 from extender.cli.main import Commands, say
 from extender.cli.parser import add_cluster
 from extender.cli.policy_facts import DENIED, content_of, read_policy_facts
+from extender.cli.progress import progress
 from extender.cli.service_client import (
     ServiceError,
     add_trust,
@@ -97,7 +98,8 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Returns 0, 3 or 4, by the worst finding."""
-    findings, checked = examine(arguments)
+    with progress("examines the installation"):
+        findings, checked = examine(arguments)
     # Stable: findings of one severity stay in the order of the checks.
     findings.sort(key=lambda finding: -_CODES[finding.severity])
     _print(findings, checked, arguments.output)

@@ -15,6 +15,7 @@ import orjson
 
 from extender.cli.files import read_documents
 from extender.cli.main import CommandError, Commands
+from extender.cli.progress import progress
 from extender.cli.service_client import ServiceError, add_trust, fetch, trust_of
 from extender.cli.sources import add_output, print_answer, settings_of, snapshot_of, table
 from extender.compose.process import run_on_loop
@@ -124,7 +125,8 @@ def _from_snapshot(arguments: argparse.Namespace, namespace: str, name: str, bod
         return await explainer.explain(namespace, name, arguments.node)
 
     try:
-        return run_on_loop(explained())
+        with progress("computes the explanation"):
+            return run_on_loop(explained())
     except (NotExplained, WireError) as error:
         raise CommandError(f"{arguments.filename or arguments.snapshot}: {error}") from None
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from extender.cli.files import access_to
 from extender.cli.main import CommandError, Commands, say
 from extender.cli.parser import add_cluster
+from extender.cli.progress import progress
 from extender.cli.sources import add_config, add_output, cluster_of, print_document, settings_of, snapshot_of, table
 from extender.compose.process import run_on_loop
 from extender.doctor.facts import Groups
@@ -74,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         objects: Iterable[Object] = snapshot_of(arguments.snapshot, settings.limits).objects
     else:
         try:
-            objects = run_on_loop(_read_cluster(cluster_of(arguments), settings.limits))
+            with progress("reads the cluster"):
+                objects = run_on_loop(_read_cluster(cluster_of(arguments), settings.limits))
         except KubeError as error:
             raise CommandError(f"the API server cannot be read: {error}") from None
     listed = groups_of(objects, settings)

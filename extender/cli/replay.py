@@ -16,6 +16,7 @@ import msgspec
 
 from extender.cli.files import STDIN, read_redaction_key, read_settings
 from extender.cli.main import CommandError, Commands, say
+from extender.cli.progress import progress
 from extender.cli.sources import add_output, print_document, with_defaults
 from extender.compose.replay import Replay, ReplayDifference, ReplayOutcome
 from extender.model.documents import DocumentError
@@ -67,7 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
         settings = read_settings(arguments.config) if arguments.config else None
         key = read_redaction_key(arguments.redact_key_file) if arguments.redact_key_file else b""
         replay = Replay(settings, Redactor(key) if key else None)
-        replay.run(lines)
+        with progress(f"replays {arguments.recording}"):
+            replay.run(lines)
     except (CommandError, WireError, DocumentError, OSError, EOFError, zlib.error) as error:
         # 1 means that answers differ, so an unreadable recording needs a code of its own.
         texts = (

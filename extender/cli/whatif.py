@@ -13,6 +13,7 @@ import orjson
 from extender.cli.explain import add_source, ask_service, service_of_snapshot
 from extender.cli.files import read_documents
 from extender.cli.main import CommandError, Commands
+from extender.cli.progress import progress
 from extender.cli.sources import print_answer, table
 from extender.model.answers.what_if import Displaced, Placement, WhatIfAnswer
 from extender.model.bounded import at_once
@@ -132,7 +133,8 @@ def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
     service = service_of_snapshot(arguments)
     # The service runs these steps between requests. Here nothing else runs, so they are run without a pause.
     try:
-        return at_once(answer_body(body, service.index, service.settings))
+        with progress("computes where pods would go"):
+            return at_once(answer_body(body, service.index, service.settings))
     except WireError as error:
         raise CommandError(f"{_place(error.path, arguments)}{error}") from None
 

@@ -6,10 +6,12 @@ import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Event
+from types import ModuleType
 
 import pytest
 
-from extender.cli import sources
+from extender.cli import doctor, explain, groups, replay, sources, whatif
+from extender.cli.main import main
 from extender.cli.progress import progress
 from extender.settings.limits import ConstraintLimits
 from tests.fakes import PATIENCE
@@ -63,3 +65,30 @@ def test_reading_a_snapshot_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_pat
     (tmp_path / "cluster.json").write_text('{"kind": "List", "items": []}', "utf-8")
     sources.snapshot_of(str(tmp_path / "cluster.json"), ConstraintLimits())
     assert shown == [f"reads {tmp_path / 'cluster.json'}"]
+
+
+NOWHERE = ("--kubeconfig", "/nowhere")
+LONG = [
+    (doctor, ("doctor", "--no-cluster", "--url", "http://127.0.0.1:1"), "examines the installation"),
+    (replay, ("replay", "/nowhere"), "replays /nowhere"),
+    (groups, ("groups", *NOWHERE), "reads the cluster"),
+    (explain, ("explain", "shop/web-1", "--snapshot", "SNAPSHOT"), "computes the explanation"),
+    (whatif, ("whatif", "--snapshot", "SNAPSHOT"), "computes where pods would go"),
+]
+
+
+@pytest.mark.parametrize(("module", "arguments", "what"), LONG, ids=[each[1][0] for each in LONG])
+def test_a_command_that_may_take_long_says_what_it_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: ModuleType, arguments: tuple[str, ...], what: str
+) -> None:
+    shown: list[str] = []
+
+    def noted(text: str) -> AbstractContextManager[None]:
+        shown.append(text)
+        return progress(text)
+
+    monkeypatch.setattr(module, "progress", noted)
+    snapshot = tmp_path / "cluster.json"
+    snapshot.write_text('{"kind": "List", "items": []}', "utf-8")
+    main([each.replace("SNAPSHOT", str(snapshot)) for each in arguments])
+    assert shown == [what]

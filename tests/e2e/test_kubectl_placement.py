@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import re
+import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,6 +18,7 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 import yaml
+from aiohttp import ClientSession
 
 from extender.cli.kubectl import LEADER_SLICE, SECRET
 from extender.simulator.json_objects import JsonObject
@@ -26,6 +30,7 @@ from tests.e2e.installed_service import NAMESPACE, Installed, pod_of_the_overlay
 from tests.e2e.port_forwarding import ForwardingKubelet
 from tests.e2e.programs import our_command
 from tests.e2e.serving import Extender
+from tests.programs import tool
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -103,6 +108,28 @@ async def test_a_user_with_the_role_alone_asks_the_leader_about_pods_of_the_name
     assert (code, f"{line}\n\n```text\n{table}```" in README) == (0, True), table
     code, _, error = await installed.placement("explain", "web-2", "-n", "data")
     assert (code, "pod data/web-2 is not known" in error) == (1, True), error
+
+
+async def test_the_page_is_shown_through_the_port_forward_until_it_is_interrupted(installed: Installed) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    process = await asyncio.create_subprocess_exec(
+        *(tool("kubectl"), "placement", "ui", "--no-browser"),
+        env={**os.environ, "PATH": path, "KUBECONFIG": str(installed.user)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    address = (await process.stdout.readline()).decode().strip()
+    try:
+        async with ClientSession() as http:
+            async with http.get(address) as answer:
+                assert "<title>placement-extender</title>" in await answer.text()
+            async with http.get(f"{address.removesuffix('ui/')}v1/pending") as answer:
+                assert [each["pod"] for each in (await answer.json())["pods"]] == ["web-2"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, error = await process.communicate()
+    assert (process.returncode, error.decode()) == (0, "Ctrl-C ends it.\n")
 
 
 async def test_an_administrator_has_the_commands_that_read_the_cluster(installed: Installed) -> None:

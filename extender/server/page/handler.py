@@ -1,6 +1,6 @@
 """Serves the files of the page, from memory, with headers that forbid the browser everything that the page does not need.
 
-The files (about 100 KB) are read once, when the application is made. A browser requests each file again with every load, and gets
+The files (about 130 KB) are read once, when the application is made. A browser requests each file again with every load, and gets
 304 where it has the file. So a new version of the extender is shown at once.
 """
 

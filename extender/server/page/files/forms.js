@@ -45,7 +45,7 @@ export function input(label, name, { value = "", hint = "", suggestions = [], op
     ? el("select", { id, name, "data-kept": true }, options.map((each) => el("option", { value: each }, each)))
     : isLong
       ? el("textarea", { ...given, rows: 4 })
-      : el("input", { ...given, value, type: "text", list, size: isShort ? 4 : null });
+      : el("input", { ...given, value, type: "text", list, size: isShort ? 4 : Math.max(20, hint.length) });
   return el(
     "div",
     { class: "field" },

@@ -64,10 +64,15 @@ function drawOne({ policy, groups }) {
     el("dl", { class: "about" }, facts.filter(([, value]) => value).map(([head, value]) => el("div", {}, el("dt", {}, head), el("dd", {}, value)))),
     section("What it directs", directives.length ? el("ul", { class: "plain" }, directives.map((text) => el("li", {}, text))) : nothing("Nothing.")),
     policy.domains ? section("Its domains, in order", domains(policy)) : null,
-    section("Pods that it selects now", policy.matched ? podLinks(policy.examples ?? [], policy.matched) : nothing("None.")),
+    section("Pods that it selects now", policy.matched ? selected(policy) : nothing("None.")),
     groups.length ? section("Its groups that wait or start", groupTable(groups)) : null,
     el("p", {}, el("a", { href: address(["policies"]) }, "All policies")),
   ];
+}
+
+/** How many pods it selects, with some of them: of pods without a node there are no examples. */
+function selected({ matched, examples = [] }) {
+  return el("p", {}, counted(matched, "pod"), examples.length ? [": ", podLinks(examples, matched)] : ".");
 }
 
 function groupTable(groups) {
@@ -97,7 +102,7 @@ function draw(found, query) {
     { head: "Directs", cell: (each) => el("ul", { class: "plain" }, (each.directives ?? []).map((text) => el("li", {}, text))) },
     { head: "Priority", isNumber: true, cell: (each) => count(each.priority) },
     { head: "Pods now", isNumber: true, cell: (each) => count(each.matched ?? 0) },
-    { head: "Such as", cell: (each) => podLinks(each.examples ?? [], each.matched ?? 0) },
+    { head: "Such as", cell: (each) => (each.examples ? podLinks(each.examples, each.matched ?? 0) : "–") },
   ];
   if (rows.some((each) => each.domains)) columns.splice(4, 0, { head: "Domains, in order", cell: domains });
   const caption = `${counted(rows.length + (found.more ?? 0), "policy", "policies")}, and the pods that they select now`;

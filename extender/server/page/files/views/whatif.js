@@ -181,7 +181,7 @@ class WhatIf {
       el("summary", {}, "Change more: zones, new nodes, labels, policies"),
       form(
         "Take a domain away",
-        [input("Key", "key", { value: this.keys[0] ?? "", suggestions: this.keys }), input("Domain", "domain", { hint: "zone-a", suggestions: domains })],
+        [input("Key", "key", { options: this.keys }), input("Domain", "domain", { hint: "zone-a", suggestions: domains })],
         ({ key, domain }) => (key && domain ? this.#add({ do: "domain", key, domain }) : this.#refuse("A domain has a topology key and a name.")),
       ),
       form(
