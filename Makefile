@@ -15,7 +15,7 @@ RUN_READY := $(if $(wildcard $(READY)),$(READY),$(VENV)/run-ready)
 PROGRAMS := $(VENV)/programs
 export PATH := $(PATH):$(abspath $(PROGRAMS))
 
-.PHONY: run test check laws attack costs mutants scenarios bench soak docs e2e e2e-versions e2e-table e2e-preemption lock image deploy deploy-cert-manager undeploy release clean
+.PHONY: run test check laws attack costs mutants scenarios bench soak docs e2e e2e-versions e2e-table e2e-preemption lock image deploy deploy-cert-manager undeploy release sign clean
 
 run: $(RUN_READY) ## the extender at work on an embedded cluster, until Ctrl-C
 	$(BIN)/extender demo
@@ -85,9 +85,9 @@ lock: ## what the image installs, with hashes, in deploy/requirements; to the ne
 	$(COMPILE) --extra uvloop --output-file deploy/requirements/run.txt pyproject.toml
 	sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml | $(COMPILE) --output-file deploy/requirements/build.txt -
 
-image: ## the image, by buildah or podman; or make image BASE=docker.io/library/python@sha256:... IMAGE=REGISTRY/placement-extender
+image: ## the image, by buildah or podman; or make image BASE=docker.io/library/python@sha256:... IMAGE=REGISTRY/placement-extender PLATFORMS=linux/amd64,linux/arm64
 	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }
-	"$(PYTHON)" -m deploy.release.image $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)")
+	"$(PYTHON)" -m deploy.release.image $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)") $(if $(PLATFORMS),--platforms "$(PLATFORMS)")
 
 INSTALL = @test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }; "$(PYTHON)" -m deploy.install
 
@@ -100,9 +100,13 @@ deploy-cert-manager: ## as deploy, LAYOUT=service, with certificates by cert-man
 undeploy: ## out of the cluster of kubectl's context, with what its replicas have made; LAYOUT as for deploy, or service-cert-manager
 	$(INSTALL) undeploy --layout "$(or $(LAYOUT),second-scheduler)" $(if $(TIMEOUT),--timeout "$(TIMEOUT)")
 
-release: $(READY) $(PROGRAMS)/ready ## a release in dist/: wheel, sdist, image, manifests, bills of materials, checksums; BASE and IMAGE as for image
+release: $(READY) $(PROGRAMS)/ready ## a release in dist/: wheel, sdist, image, manifests, bills of materials, checksums; BASE, IMAGE and PLATFORMS (both by default) as for image
 	rm -rf dist
-	$(BIN)/python -m deploy.release --out dist $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)")
+	$(BIN)/python -m deploy.release --out dist $(if $(BASE),--base "$(BASE)") $(if $(IMAGE),--name "$(IMAGE)") $(if $(PLATFORMS),--platforms "$(PLATFORMS)")
+
+sign: ## signs dist/SHA256SUMS with cosign: with KEY=cosign.key, or keyless; prints the command that signs the pushed image
+	@test -n "$(PYTHON)" || { echo "make: no Python of at least 3.11 found; set PYTHON=..." >&2; exit 1; }
+	"$(PYTHON)" -m deploy.release.sign --out dist $(if $(IMAGE),--name "$(IMAGE)") $(if $(KEY),--key "$(KEY)")
 
 $(READY): EXTRA := dev
 $(VENV)/run-ready: EXTRA := uvloop

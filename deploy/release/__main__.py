@@ -6,7 +6,6 @@ Equal sources and an equal base give equal bytes: all files have the time of the
 from __future__ import annotations
 
 import argparse
-import platform
 import shutil
 import subprocess
 import sys
@@ -16,19 +15,29 @@ from pathlib import Path
 
 from deploy.release.bill import bill_of_image, bill_of_wheel
 from deploy.release.chart import helm, write_chart
-from deploy.release.contents import contents_of
-from deploy.release.image import NAME, ROOT, ReleaseError, build, builder, epoch, run, version, write_archive
+from deploy.release.contents import contents_of, manifests_of
+from deploy.release.image import (
+    NAME,
+    PLATFORMS,
+    ROOT,
+    ReleaseError,
+    build,
+    builder,
+    epoch,
+    listed_platforms,
+    run,
+    version,
+    write_archive,
+)
 from deploy.release.manifests import kubectl, write_manifests
-
-CHECKSUMS = "SHA256SUMS"
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+from deploy.release.sign import CHECKSUMS, DIGEST
 
 
-def make(folder: Path, *, name: str, base: str, with_image: bool) -> None:
-    """Write all files into an empty folder. ReleaseError where a program is missing, before anything is written, or fails."""
+def make(folder: Path, *, name: str, base: str, platforms: Sequence[str]) -> None:
+    """Write all files into an empty folder; without ``platforms`` no image. ReleaseError where a program is missing, before anything is written, or fails."""
     kubectl()
     helm()
-    if with_image:
+    if platforms:
         builder()
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
@@ -39,13 +48,14 @@ def make(folder: Path, *, name: str, base: str, with_image: bool) -> None:
     locked = (ROOT / "deploy" / "requirements" / "run.txt").read_text("utf-8")
     wheel.with_suffix(".whl.cdx.json").write_text(bill_of_wheel(wheel, locked, time), "utf-8")
     digest = ""
-    if with_image:
-        build(reference := f"{name}:{version()}", base, time)
-        machine = platform.machine()
-        stem = f"{NAME}-{version()}-linux-{_MACHINES.get(machine, machine)}.oci"
-        archive = folder / f"{stem}.tar"
+    if platforms:
+        build(reference := f"{name}:{version()}", base, time, platforms)
+        archive = folder / f"{NAME}-image-{version()}.oci.tar"
         digest = write_archive(reference, archive, time)
-        (folder / f"{stem}.cdx.json").write_text(bill_of_image(contents_of(archive), digest, time), "utf-8")
+        (folder / DIGEST).write_text(f"{digest}\n", "utf-8")
+        for platform, one in manifests_of(archive).items():
+            bill = folder / f"{NAME}-image-{version()}-{platform.replace('/', '-')}.cdx.json"
+            bill.write_text(bill_of_image(contents_of(archive, one), one, time), "utf-8")
     write_manifests(folder, name, digest)
     write_chart(folder, time, name, digest)
     files = sorted(folder.iterdir())
@@ -79,10 +89,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--name", default=NAME, help="where the image will be pushed to, without a tag: it is in the manifests"
     )
+    parser.add_argument("--platforms", default=",".join(PLATFORMS), help="of the image, in one index (default: both)")
     parser.add_argument("--without-image", action="store_true", help="leave out the image and its bill of materials")
     asked = parser.parse_args(arguments)
     try:
-        make(asked.out, name=asked.name, base=asked.base, with_image=not asked.without_image)
+        platforms = [] if asked.without_image else listed_platforms(asked.platforms)
+        make(asked.out, name=asked.name, base=asked.base, platforms=platforms)
     except ReleaseError as error:
         print(f"make release: {error}", file=sys.stderr)
         return 1

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from deploy.release.image import ReleaseError
 
@@ -29,10 +30,18 @@ class Contents:
     interpreter: str
 
 
-def contents_of(archive: Path) -> Contents:
-    """Reads the layers of an OCI archive from the lowest to the highest. ReleaseError for one that is compressed otherwise."""
+def manifests_of(archive: Path) -> dict[str, str]:
+    """The digest of each image in an OCI archive with an index, by platform, such as linux/amd64."""
     with tarfile.open(archive) as opened:
-        files = _files(opened)
+        (described,) = _json(opened, "index.json")["manifests"]
+        index = _json(opened, _blob(described["digest"]))["manifests"]
+    return {f"{each['platform']['os']}/{each['platform']['architecture']}": each["digest"] for each in index}
+
+
+def contents_of(archive: Path, digest: str) -> Contents:
+    """Reads the layers of an image of an OCI archive from the lowest to the highest. ReleaseError for one that is compressed otherwise."""
+    with tarfile.open(archive) as opened:
+        files = _files(opened, digest)
     read = Parser().parsestr
     python = [read(text) for path, text in files.items() if path.endswith("/METADATA")]
     sections = [
@@ -48,10 +57,9 @@ def contents_of(archive: Path) -> Contents:
     return Contents(python, debian, {key: value.strip('"') for key, value in system.items()}, settings["version"])
 
 
-def _files(archive: tarfile.TarFile) -> dict[str, str]:
+def _files(archive: tarfile.TarFile, digest: str) -> dict[str, str]:
     """The wanted files as the layers leave them, by path."""
-    (described,) = _json(archive, "index.json")["manifests"]
-    manifest = _json(archive, _blob(described["digest"]))
+    manifest = _json(archive, _blob(digest))
     found: dict[str, str] = {}
     for layer in manifest["layers"]:
         blob = archive.extractfile(_blob(layer["digest"]))
@@ -80,10 +88,10 @@ def _apply(layer: tarfile.TarFile, found: dict[str, str]) -> None:
     found |= added
 
 
-def _json(archive: tarfile.TarFile, name: str) -> dict[str, list[dict[str, str]]]:
+def _json(archive: tarfile.TarFile, name: str) -> dict[str, list[dict[str, Any]]]:
     file = archive.extractfile(name)
     assert file is not None
-    found: dict[str, list[dict[str, str]]] = json.load(file)
+    found: dict[str, list[dict[str, Any]]] = json.load(file)
     return found
 
 

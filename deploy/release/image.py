@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "placement-extender"
 BUILDERS = ("buildah", "podman")
+PLATFORMS = ("linux/amd64", "linux/arm64")  # of a release: the dependencies have wheels for both
 _SETTING = re.compile(r"(?P<level>.+)\.(?P<name>[a-z-]+)=(?P<value>.+)")
 _LEVELS = (":env:", "install", "global")  # the first that has a setting decides
 _OF_INDEX = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "default-timeout", "retries")
@@ -75,8 +76,17 @@ def index_settings(listed: str) -> tuple[dict[str, str], str]:
     return {name: value for name, value in kept.items() if value}, chosen.get("cert", "")
 
 
-def build(tag: str, base: str = "", time: int | None = None) -> None:
-    """Build the image under a name. ReleaseError where that fails; the builder has said why."""
+def listed_platforms(text: str) -> list[str]:
+    """A list as it is given to make. ReleaseError for a platform without wheels of all dependencies."""
+    platforms = [each for each in text.replace(",", " ").split() if each]
+    unknown = [each for each in platforms if each not in PLATFORMS]
+    if unknown:
+        raise ReleaseError(f"PLATFORMS: {', '.join(unknown)} is none of {', '.join(PLATFORMS)}")
+    return platforms
+
+
+def build(tag: str, base: str = "", time: int | None = None, platforms: Sequence[str] = ()) -> None:
+    """Build the image under a name: for this machine, or one index for ``platforms``. ReleaseError where that fails; the builder has said why."""
     program = builder()
     asked = subprocess.run([sys.executable, "-m", "pip", "config", "list"], check=False, capture_output=True, text=True)
     settings, authorities = index_settings(asked.stdout)
@@ -88,22 +98,28 @@ def build(tag: str, base: str = "", time: int | None = None) -> None:
             secrets["pip.pem"] = authorities
         lines = [f"{name} = {value}" for name, value in settings.items()]
         file.write_text("\n".join(["[global]", *lines, ""]), "utf-8")
-        run(
-            [
-                *(program, "build", "--file", str(ROOT / "deploy" / "Containerfile"), "--tag", tag),
-                *(f"--secret=id={name},src={source}" for name, source in secrets.items()),
-                *([f"--build-arg=BASE={base}"] if base else []),
-                f"--timestamp={epoch() if time is None else time}",
-                str(ROOT),
-            ]
-        )
+        if platforms:  # a name can be that of an image or of an index from the last build, which would grow
+            for kind in (["manifest", "rm"], ["rmi"]):
+                subprocess.run([program, *kind, tag], check=False, capture_output=True)
+        # One after the other: the order in the index, and so its digest, is that of ``platforms``.
+        for target in platforms or [""]:
+            run(
+                [
+                    *(program, "build", "--file", str(ROOT / "deploy" / "Containerfile")),
+                    *(["--platform", target, "--manifest", tag] if target else ["--tag", tag]),
+                    *(f"--secret=id={name},src={source}" for name, source in secrets.items()),
+                    *([f"--build-arg=BASE={base}"] if base else []),
+                    f"--timestamp={epoch() if time is None else time}",
+                    str(ROOT),
+                ]
+            )
 
 
 def write_archive(tag: str, file: Path, time: int) -> str:
-    """Write a built image as an OCI archive, with equal bytes for an equal image; returns the digest to deploy it by."""
+    """Write a built index as an OCI archive, with equal bytes for equal images; returns the digest to deploy it by."""
     with TemporaryDirectory() as folder:
         layout = Path(folder) / "layout"
-        run([builder(), "push", "--quiet", tag, f"oci:{layout}:{tag}"])
+        run([builder(), "manifest", "push", "--quiet", "--all", tag, f"oci:{layout}:{tag}"])
 
         def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
             member.uid = member.gid = 0
@@ -134,10 +150,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make image", description="Build the image.")
     parser.add_argument("--base", default="", help="an image with Python 3.11 or newer and its venv module")
     parser.add_argument("--name", default=NAME, help=f"its name without a tag (default {NAME})")
+    parser.add_argument(
+        "--platforms", default="", help="such as linux/amd64,linux/arm64: one index for them (default: this machine)"
+    )
     asked = parser.parse_args(arguments)
     tag = f"{asked.name}:{version()}"
     try:
-        build(tag, asked.base)
+        build(tag, asked.base, platforms=listed_platforms(asked.platforms))
     except ReleaseError as error:
         print(f"make image: {error}", file=sys.stderr)
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterable, Iterator
 from importlib.metadata import requires
@@ -13,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tests.deploy.building import DEPLOY, ROOT
+from tests.programs import tool
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 DIRECT = {
@@ -79,8 +81,8 @@ def lines() -> list[str]:
 
 
 def test_the_image_installs_nothing_without_a_hash() -> None:
-    calls = [call for line in lines() for call in line.split("&&") if re.search(r"\bpip\b.* install ", call)]
-    assert len(calls) == 3
+    calls = [call for line in lines() for call in re.split("&&|;", line) if re.search(r"\bpip\b.* install ", call)]
+    assert len(calls) == 4
     assert [call for call in calls if "--require-hashes" not in call and "--no-index --no-deps" not in call] == []
     named = {match for call in calls for match in re.findall(r"-r requirements/(\S+)", call)}
     assert named == set(DIRECT)
@@ -88,7 +90,12 @@ def test_the_image_installs_nothing_without_a_hash() -> None:
 
 def test_the_image_is_made_in_two_stages_from_one_base_and_does_not_run_as_root() -> None:
     stages = [line for line in lines() if line.startswith("FROM ")]
-    assert stages == ["FROM ${BASE} AS build", "FROM ${BASE}"], "one digest, given from outside, holds both"
+    first, second = "FROM --platform=$BUILDPLATFORM ${BASE} AS build", "FROM ${BASE}"
+    assert stages == [first, second], "one digest, given from outside, holds both"
+    after = lines()[lines().index(second) :]
+    assert [line for line in after if line.startswith("RUN ")] == [], (
+        "it may be of a platform that this machine cannot run"
+    )
     (base,) = [line for line in lines() if line.startswith("ARG BASE=")]
     assert re.fullmatch(r"ARG BASE=\S+:\d+\.\d+-slim", base)
     (user,) = [line.removeprefix("USER ") for line in lines() if line.startswith("USER ")]
@@ -120,3 +127,14 @@ def test_what_the_image_copies_is_there_and_holds_what_the_wheel_ships() -> None
     assert {name for name in names if not (ROOT / name).exists()} == set()
     shipped = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert {name for name in shipped if name.split("/")[0] not in names} == set()
+
+
+@pytest.mark.parametrize(("architecture", "machine"), [("amd64", "x86_64"), ("arm64", "aarch64"), ("s390x", "")])
+def test_the_wheels_of_another_platform_are_chosen_by_its_name(architecture: str, machine: str) -> None:
+    script = f'TARGETARCH={architecture}; . requirements/platforms.sh; echo "$FOREIGN"'
+    done = subprocess.run([tool("bash"), "-c", script], cwd=DEPLOY, check=False, capture_output=True, text=True)
+    assert (done.returncode == 0) == bool(machine)
+    options = done.stdout.split()
+    assert options == [] or options[0] == "--only-binary=:all:"
+    assert all(option.endswith(f"_{machine}") for option in options[1:])
+    assert machine or "no wheels are known for the platform linux/s390x" in done.stderr

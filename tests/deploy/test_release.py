@@ -17,12 +17,15 @@ from typing import Any, Literal
 import pytest
 from cyclonedx.schema import SchemaVersion
 
-from deploy.release.__main__ import CHECKSUMS, main
+from deploy.release.__main__ import main
 from deploy.release.bill import bill_of_image
 from deploy.release.chart import write_chart
-from deploy.release.contents import contents_of
-from deploy.release.image import ROOT, ReleaseError, build, index_settings, version
+from deploy.release.contents import contents_of, manifests_of
+from deploy.release.image import ROOT, ReleaseError, build, index_settings, listed_platforms, version
 from deploy.release.manifests import write_manifests
+from deploy.release.sign import BUNDLE, CHECKSUMS
+from deploy.release.sign import DIGEST as DIGEST_FILE
+from deploy.release.sign import main as sign
 from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, images_of, load_all
 from tests.programs import tool
 
@@ -124,7 +127,13 @@ def archive_of(file: Path, *layers: Mapping[str, str]) -> Path:
 
     described = [blob(packed({name: text.encode() for name, text in each.items()})) for each in layers]
     manifest = blob(json.dumps({"layers": described}).encode())
-    blobs["index.json"] = json.dumps({"manifests": [manifest]}).encode()
+    other = blob(b'{"layers": []}')
+    named = [
+        {**one, "platform": {"os": "linux", "architecture": architecture}}
+        for one, architecture in ((manifest, "amd64"), (other, "arm64"))
+    ]
+    index = blob(json.dumps({"manifests": named}).encode())
+    blobs["index.json"] = json.dumps({"manifests": [index]}).encode()
     file.write_bytes(packed(blobs, "w"))
     return file
 
@@ -154,9 +163,11 @@ def test_the_bill_of_an_image_names_what_its_layers_leave(tmp_path: Path) -> Non
             f"{site}/old-1.dist-info/METADATA": "Name: old\nVersion: 1\n",
         },
     )
-    text = bill_of_image(contents_of(archive), DIGEST, time=1790000000)
+    images = manifests_of(archive)
+    assert list(images) == ["linux/amd64", "linux/arm64"]
+    text = bill_of_image(contents_of(archive, images["linux/amd64"]), DIGEST, time=1790000000)
     bill = valid(text)
-    assert text == bill_of_image(contents_of(archive), DIGEST, time=1790000000)
+    assert text == bill_of_image(contents_of(archive, images["linux/amd64"]), DIGEST, time=1790000000)
     own, yaml_library, old = "pkg:pypi/placement-extender@0.1.0", "pkg:pypi/pyyaml@6.0.3", "pkg:pypi/old@1"
     libc = "pkg:deb/debian/libc6@2.36-9?arch=amd64&distro=debian-12"
     parts = {own, yaml_library, old, libc, "pkg:generic/python@3.13.1", "pkg:generic/debian@12"}
@@ -287,6 +298,78 @@ def test_the_build_gets_the_index_of_this_machine_as_a_secret_and_in_no_argument
     assert "index-url = https://user:password@index.example/simple" in secrets
     assert "cert = /run/secrets/pip.pem" in secrets
     assert "an authority" in secrets
+
+
+@pytest.mark.parametrize("platforms", [[], ["linux/amd64", "linux/arm64"]])
+def test_an_index_is_built_platform_by_platform_so_that_its_order_is_the_given_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platforms: list[str]
+) -> None:
+    stand_in = tmp_path / "buildah"
+    stand_in.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/commands\n', "utf-8")
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    build("any:0.1.0", "a-base", 5, platforms)
+    commands = (tmp_path / "commands").read_text("utf-8").splitlines()
+    told = [
+        re.findall(r"--platform (\S+) --manifest any:0.1.0", each) for each in commands if each.startswith("build ")
+    ]
+    assert told == [[each] for each in platforms] or (told == [[]] and not platforms)
+    removed = [each for each in commands if not each.startswith("build ")]
+    assert removed == (["manifest rm any:0.1.0", "rmi any:0.1.0"] if platforms else []), "an earlier index would grow"
+    assert any("--tag any:0.1.0" in each for each in commands) == (not platforms)
+
+
+def test_a_platform_without_wheels_is_refused() -> None:
+    assert listed_platforms("linux/arm64, linux/amd64") == ["linux/arm64", "linux/amd64"]
+    with pytest.raises(ReleaseError, match="linux/s390x is none of linux/amd64, linux/arm64"):
+        listed_platforms("linux/amd64,linux/s390x")
+
+
+def signed(folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_cosign: bool = True) -> Path:
+    """A release of one file, and a cosign that writes down its command and makes the bundle."""
+    programs, release = folder / "bin", folder / "dist"
+    programs.mkdir()
+    release.mkdir()
+    (release / "a.whl").write_bytes(b"a wheel")
+    (release / CHECKSUMS).write_text(f"{sha256(b'a wheel').hexdigest()}  a.whl\n", "utf-8")
+    (release / DIGEST_FILE).write_text(f"{DIGEST}\n", "utf-8")
+    if has_cosign:
+        cosign = programs / "cosign"
+        cosign.write_text(f'#!/bin/sh\necho "$@" >>{folder}/commands\n', "utf-8")
+        cosign.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return release
+
+
+@pytest.mark.parametrize(("key", "option"), [("", ""), ("cosign.key", "--key=cosign.key ")])
+def test_the_checksums_are_signed_and_the_command_for_the_image_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], key: str, option: str
+) -> None:
+    release = signed(tmp_path, monkeypatch)
+    assert sign(["--out", str(release), "--name", "r.example.com/x", *([f"--key={key}"] if key else [])]) == 0
+    command = (tmp_path / "commands").read_text("utf-8")
+    assert command == f"sign-blob --yes {option}--bundle={release / BUNDLE} {release / CHECKSUMS}\n"
+    assert f"cosign sign --yes --recursive {option}r.example.com/x@{DIGEST}" in capsys.readouterr().out
+
+
+def test_without_cosign_nothing_is_signed_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert sign(["--out", str(signed(tmp_path, monkeypatch, has_cosign=False))]) == 1
+    assert "make sign: cosign is not installed, so nothing is signed" in capsys.readouterr().err
+
+
+def test_a_file_with_another_checksum_is_not_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release = signed(tmp_path, monkeypatch)
+    (release / "a.whl").write_bytes(b"another wheel")
+    assert sign(["--out", str(release)]) == 1
+    assert "is not the file that SHA256SUMS names" in capsys.readouterr().err
+    assert sign(["--out", str(tmp_path)]) == 1
+    assert "`make release` writes it" in capsys.readouterr().err
+    assert not (tmp_path / "commands").exists()
 
 
 def test_a_builder_that_fails_is_reported_with_what_it_was_asked(

@@ -65,12 +65,12 @@ class Released:
     @property
     def archive(self) -> Path:
         """The OCI archive of the image; the chart has one too."""
-        (found,) = self.folder.glob("*-linux-*.oci.tar")
+        (found,) = self.folder.glob("*-image-*.oci.tar")
         return found
 
     @property
     def digest(self) -> str:
-        """Of the image's manifest."""
+        """Of the index of the image."""
         with tarfile.open(self.archive) as archive:
             return str(json.loads(content_of(archive, "index.json"))["manifests"][0]["digest"])
 
@@ -82,7 +82,7 @@ def content_of(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def make_base(folder: Path, podman: str) -> None:
-    """Have a Debian with Python as an image, of the release and from the archive that this machine has its packages from."""
+    """Have a Debian with Python as an index for two platforms, of the release and from the archive that this machine has its packages from."""
     requested = [tool("apt-get", "apt"), "indextargets", "--format", "$(RELEASE) $(REPO_URI)"]
     targets = subprocess.run(
         [*requested, "Created-By: Packages", "Label: Debian"], check=True, capture_output=True, text=True
@@ -91,7 +91,14 @@ def make_base(folder: Path, podman: str) -> None:
     packages = "--include=python3,python3-venv,ca-certificates"
     file = folder / "base.tar"
     subprocess.run([tool("mmdebstrap"), "--variant=essential", packages, release, str(file), archive], check=True)
-    subprocess.run([podman, "import", "--quiet", str(file), BASE], check=True)
+    # The same files under the name of another platform: nothing of that base is run.
+    parts = [f"{BASE}-{architecture}" for architecture in ("amd64", "arm64")]
+    for part in parts:
+        architecture = part.rpartition("-")[2]
+        subprocess.run([podman, "import", "--quiet", "--arch", architecture, str(file), part], check=True)
+    subprocess.run([podman, "manifest", "create", BASE], check=True, capture_output=True)
+    for part in parts:
+        subprocess.run([podman, "manifest", "add", BASE, f"containers-storage:{part}"], check=True, capture_output=True)
     file.unlink()
 
 

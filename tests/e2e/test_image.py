@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import platform
+import re
 import subprocess
 import tarfile
 import zipfile
@@ -18,9 +20,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.release.__main__ import CHECKSUMS, main
-from deploy.release.image import version
+from deploy.release.__main__ import main
+from deploy.release.contents import manifests_of
+from deploy.release.image import PLATFORMS, version
 from deploy.release.manifests import write_manifests
+from deploy.release.sign import CHECKSUMS, DIGEST
 from extender.simulator.json_objects import name_of
 from tests.deploy.building import DEPLOY, DEPLOYED, OVERLAYS, of_kind
 from tests.deploy.test_image import locked
@@ -46,6 +50,12 @@ from tests.programs import tool
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 NAME = "registry.example/placement/extender"
+MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+ELF = {
+    "linux/amd64": (62).to_bytes(2, "little"),
+    "linux/arm64": (183).to_bytes(2, "little"),
+}  # e_machine of the ELF header
+HERE, AWAY = PLATFORMS if platform.machine() == "x86_64" else PLATFORMS[::-1]
 MOST_ABOVE_THE_BASE = 150e6  # bytes
 
 
@@ -70,7 +80,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
     with storage(folder, podman):
         make_base(folder, podman)
         assert main(["--out", str(folder / "dist"), "--base", BASE, "--name", NAME]) == 0
-        (archive,) = (folder / "dist").glob("*-linux-*.oci.tar")
+        (archive,) = (folder / "dist").glob("*-image-*.oci.tar")
         pull = [podman, "pull", "--quiet", f"oci-archive:{archive}"]
         pulled = subprocess.run(pull, check=True, capture_output=True, text=True)
         yield Released(folder / "dist", pulled.stdout.strip(), podman)
@@ -78,17 +88,21 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
 
 @pytest.fixture(scope="module")
 def added(released: Released) -> dict[str, bytes]:
-    return files_of_highest_layer(released.archive, released.digest)
+    return files_of_highest_layer(released.archive, manifests_of(released.archive)[HERE])
 
 
-def test_the_release_has_its_image_a_bill_of_it_and_checksums_of_both(released: Released) -> None:
-    stem = f"placement-extender-{version()}-linux-"
+def test_the_release_has_its_image_a_bill_of_each_platform_and_checksums_of_all(released: Released) -> None:
+    stem = f"placement-extender-image-{version()}"
     names = {each.name for each in released.folder.iterdir()}
-    assert len([name for name in names if name.startswith(stem)]) == 2
+    bills = {f"{stem}-{each.replace('/', '-')}.cdx.json" for each in PLATFORMS}
+    assert {name for name in names if name.startswith(stem)} == {f"{stem}.oci.tar", *bills}
+    assert (released.folder / DIGEST).read_text("utf-8").strip() == released.digest
+    images = manifests_of(released.archive)
+    assert tuple(images) == PLATFORMS, "in this order, so that an equal release has an equal digest"
     assert {f"install-{name}.yaml" for name in OVERLAYS} < names
     subprocess.run([tool("sha256sum", "coreutils"), "--check", "--strict", CHECKSUMS], cwd=released.folder, check=True)
-    bill = json.loads(released.file(".oci.cdx.json").read_text("utf-8"))
-    assert bill["metadata"]["component"]["hashes"][0]["content"] == released.digest.removeprefix("sha256:")
+    bill = json.loads(released.file(f"-{HERE.replace('/', '-')}.cdx.json").read_text("utf-8"))
+    assert bill["metadata"]["component"]["hashes"][0]["content"] == images[HERE].removeprefix("sha256:")
     named = {each["name"]: each["version"] for each in bill["components"] if each["purl"].startswith("pkg:pypi/")}
     assert named.pop("placement-extender") == version()
     assert {name: (str(locked("run.txt")[name][0])) for name in named} == named, "what is installed was locked"
@@ -113,6 +127,26 @@ def test_the_image_adds_the_wheel_and_what_it_needs_to_the_base_and_nothing_else
             if not name.endswith("/RECORD") and added.get(f"{site}/site-packages/{name}") != wheel.read(name)
         ]
     assert other == [], "the image has the same files as the wheel of the release"
+
+
+def test_the_image_of_the_other_platform_has_the_same_files_and_the_libraries_of_its_platform(
+    released: Released, added: dict[str, bytes]
+) -> None:
+    """It cannot be run here: it is built from the wheels of its platform."""
+    (other,) = [digest for each, digest in manifests_of(released.archive).items() if each != HERE]
+    found = {
+        name.replace(MACHINES[AWAY], MACHINES[HERE]): content
+        for name, content in files_of_highest_layer(released.archive, other).items()
+    }
+    assert found.keys() == added.keys()
+    libraries = {name for name in added if re.search(r"\.so(\.|$)", name)}
+    assert len(libraries) > 10
+    assert {found[name][18:20] for name in libraries} == {ELF[AWAY]}
+    assert {added[name][18:20] for name in libraries} == {ELF[HERE]}
+    different = {name for name in added if found[name] != added[name]} - libraries
+    assert [name for name in different if ".dist-info/" not in name] == [], (
+        "tags and hashes of wheels differ, and no code"
+    )
 
 
 def test_byte_code_is_there_for_what_serve_loads_and_counts_whatever_time_its_source_has(
