@@ -1,4 +1,4 @@
-"""The commands in remedies of `extender doctor` and in grafana/runbook.md, as a user would paste them into a shell."""
+"""The commands in remedies of `extender doctor`, in grafana/runbook.md and in deploy/docs/troubleshoot.md, as a user would paste them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.doctor.test_policies import in_use, policed
 from tests.features.quotas.test_findings import MISTAKES as WRONG_QUOTAS
 
 RUNBOOK: Final = (ROOT / "grafana" / "runbook.md").read_text("utf-8")
+SYMPTOMS: Final = (ROOT / "deploy" / "docs" / "troubleshoot.md").read_text("utf-8").partition("\n## What can fail")[0]
 VARIABLES: Final = {"HOST": "localhost"} | dict(re.findall(r"^    ([A-Z_]+)=(\S+) +#", RUNBOOK, re.MULTILINE))
 _MANY: Final = 12  # more than are named one by one
 _COMMAND: Final = re.compile(r"`((?:kubectl|extender|curl) [^`]+)`")
@@ -32,8 +33,8 @@ _KINDS: Final = (
 
 
 def of_runbook() -> list[str]:
-    """Each command once, in order."""
-    return list(dict.fromkeys(_commands(RUNBOOK)))
+    """Each command of the runbook and of the page of symptoms once, in order."""
+    return list(dict.fromkeys(_commands(RUNBOOK + SYMPTOMS)))
 
 
 def in_sources() -> set[str]:
