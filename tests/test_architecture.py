@@ -44,6 +44,8 @@ FLOOR_OF_FILE = {
     "broken": "verbs",
     "moves": "verbs",
     "plan": "tasks",
+    "mover": "tasks",
+    "building": "compose",
     "report": "doctor",
     "cli": "cli",
 }
@@ -53,14 +55,14 @@ KNOWN_FEATURES = {
     "wire/policies/policies_v1.py": {"execution.directive", "execution.schema"},
     "wire/policies/policy_schema.py": {"execution.schema"},
     "cli/policy.py": {"execution.broken"},
-    "settings/configuration.py": {"quotas.settings"},
+    "settings/configuration.py": {"execution.settings", "quotas.settings"},
     "wire/objects/kinds.py": {"quotas.schema"},
     "wire/objects/trim.py": {"quotas.schema"},
     "rules/catalog.py": {"quotas.rule"},
     "verbs/filter.py": {"quotas.rule"},
     "compose/foundation.py": {"quotas.table"},
     "compose/reporting.py": {"quotas.crossing", "quotas.table"},
-    "compose/service.py": {"quotas.crossing"},
+    "compose/service.py": {"execution.building", "quotas.crossing"},
     "cli/doctor.py": {"quotas.report"},
 }
 FORBIDDEN_BELOW = {

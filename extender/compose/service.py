@@ -37,6 +37,7 @@ from extender.compose.reporting import (
     report_sliced_work,
     report_what_ifs,
 )
+from extender.features.execution.building import moves_of_cluster
 from extender.features.quotas.crossing import Crossing, count_crossing, measure_crossing
 from extender.index.audit import audit_steps
 from extender.index.cluster import ClusterIndex
@@ -249,6 +250,7 @@ def service_of_cluster(
         *rejected_pod_jobs,
         *_unasked_jobs(base, asking),
         *release_of_cluster(base, preemption),
+        *moves_of_cluster(base),
         *_policy_jobs(base, missed),
         *([("assumed pods", filter_service.run)] if settings.assumed_pods.enabled else []),
         *([("unanswered bindings", unanswered.run)] if settings.server.paths.bind else []),

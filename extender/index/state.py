@@ -56,7 +56,7 @@ def _claims(index: ClusterIndex) -> list[Change]:
             changes.append(Nomination(index.pods[uid], nomination.node, tuple(sorted(nomination.victims))))
         if not nomination.holds:
             changes.append(NominationRelease(uid))
-    changes += [Reservation(group, index.reserved.slots_of(group)) for group in index.reserved.groups]
+    changes += [Reservation(group, index.reserved.slots_of(group)) for group in index.reserved.keys]
     return changes
 
 

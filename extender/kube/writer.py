@@ -206,6 +206,13 @@ class Writer(_Recording):
         }
         await self._make(api_calls.EVICT, pod.namespace, pod.name, body)
 
+    async def read_pod(self, pod: PodRef) -> JsonObject:
+        """The pod as it is now. Raises ``NotFound`` also if the name belongs to another pod."""
+        found = _read_object(await self._make(api_calls.READ_POD, pod.namespace, pod.name))
+        if found["metadata"].get("uid") != pod.uid:
+            raise NotFound(f"{pod.namespace}/{pod.name} is another pod by now")
+        return found
+
     async def bind(self, pod: PodRef, node: str) -> None:
         """Binds the pod to ``node``; ``Conflict`` if it is bound already or the name belongs to another pod."""
         body = {

@@ -41,6 +41,7 @@ class Reason(Enum):
     RELEASE_DOMAIN = ("node(s) were in no domain of the policy that releases the pod", False)
     RELEASE_QUOTA = ("node(s) were in a domain whose quota is used up", False)
     RESERVED = ("node(s) have their room reserved for pods that are released together", True)
+    MOVED = ("node(s) are not the node to which the pod of the same controller was moved", False)
     NOMINATED = ("node(s) are kept for nominated pods of equal or higher priority", True)
     PREEMPTING = ("node(s) wait until the pods that this pod preempts are gone", True)
     UNKNOWN_NODE = ("node(s) not known to the extender yet", False)

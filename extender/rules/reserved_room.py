@@ -12,6 +12,9 @@ passes
 2. on a node with room for it beside all slots, slots of its siblings included;
 3. on a node where an equal sibling has its slot: then the two exchange their slots (`Reservations.follow`).
 
+The replacement of a pod that is moved (`ReservedView.move_of`) passes on the node that is claimed for it, and nowhere else
+while the claim lasts.
+
 An equal sibling that is on its way to one of several nodes has taken one of these places. The scheduler knows which
 one, and does not offer a node without room for the pod beside the sibling. So such a sibling counts only on nodes where
 the room that it may take is reserved for others.
@@ -28,6 +31,7 @@ from extender.index.objects.changes import Subscribable
 from extender.index.view import ClusterView
 from extender.model.objects import Node, Pod
 from extender.model.rejections import Reason, Rejection
+from extender.model.release import Slot
 from extender.model.resources import PODS
 from extender.rules.frames import Frame
 from extender.rules.free_resources import (
@@ -42,9 +46,12 @@ from extender.rules.rule import MOST_BLAMED, SUCCESS, PreparedFilter, Rule, Rule
 
 _NAME = "ReservedRoom"
 _NONE: Mapping[str, Pod] = {}
+_ELSEWHERE = Rejection(_NAME, Reason.MOVED)
 
 
-def _claims_on(node: str, pod: Pod, view: ClusterView, undetermined: Mapping[str, Pod]) -> dict[str, Pod]:
+def _claims_on(
+    node: str, pod: Pod, view: ClusterView, undetermined: Mapping[str, Pod], moved: Slot | None = None
+) -> dict[str, Pod]:
     """By UID, the pods that claim room on a node with slots without being on it, apart from the pod itself. O(claims).
 
     Pods with a slot, nominated pods that node fit counts, and ``undetermined`` pods that may be on the node.
@@ -52,8 +59,10 @@ def _claims_on(node: str, pod: Pod, view: ClusterView, undetermined: Mapping[str
     claims = {claim.uid: claim for claim in conflicting_nominated_pods(pod, node, view)}
     claims |= undetermined
     claims |= view.reserved.by_node.get(node, {})
-    # The pod's own slot is room for the pod itself.
+    # The pod's own slot is room for the pod itself, and so is the slot of the pod that it replaces.
     claims.pop(pod.uid, None)
+    if moved is not None:
+        claims.pop(moved.pod, None)
     number = view.known.get(node)
     for uid in () if number is None else claims.keys() & view.pods_on(number).keys():
         # A pod that is on the node already is part of the node's requested resources.
@@ -65,7 +74,8 @@ def _claims_on(node: str, pod: Pod, view: ClusterView, undetermined: Mapping[str
 class ReservedRoomFilter(PreparedFilter):
     """The nodes without slots, with enough room beside the slots of others, or where the pod can have a slot.
 
-    ``own``: the node of the pod's own slot. ``siblings``: the UIDs of the pods of its group that have slots.
+    ``own``: the node of the pod's own slot. ``siblings``: the UIDs of the pods of its group that have slots. ``moved``: the
+    slot of the pod that it replaces.
     """
 
     pod: Pod
@@ -74,6 +84,7 @@ class ReservedRoomFilter(PreparedFilter):
     frame: Frame
     view: ClusterView
     undetermined: Mapping[str, Mapping[str, Pod]]
+    moved: Slot | None = None
     status: RuleStatus = SUCCESS
     rejects_all: Rejection | None = None
 
@@ -82,6 +93,8 @@ class ReservedRoomFilter(PreparedFilter):
 
         O(nodes × resources), plus O(slots) for each that may be rejected.
         """
+        if self.moved is not None:
+            return [node for node in nodes if self.verdict(node) is None]
         return [node for node in nodes if self._has_plenty(node) or self.verdict(node) is None]
 
     def verdict(self, position: int) -> Rejection | None:
@@ -89,11 +102,14 @@ class ReservedRoomFilter(PreparedFilter):
 
         O(1) for a node without slots, else O(slots + resources).
         """
+        if self.moved is not None and self._is_elsewhere(position, self.moved):
+            return _ELSEWHERE
         there = self._with_slots(position)
         if there is None:
             return None
         # Each claim is counted once: a pod with a slot, a nominated pod, an undetermined pod.
-        claims = _claims_on(there.name, self.pod, self.view, self.undetermined.get(there.name, _NONE))
+        undetermined = self.undetermined.get(there.name, _NONE)
+        claims = _claims_on(there.name, self.pod, self.view, undetermined, self.moved)
         free = free_beside(there, claims.values(), self.view, requested_there(self.pod.requests, there))
         short = free.shortage(self.pod.requests)
         if not short or (self.own and self._takes_from_siblings(there, claims)):
@@ -150,6 +166,10 @@ class ReservedRoomFilter(PreparedFilter):
                 return False
         return True
 
+    def _is_elsewhere(self, position: int, moved: Slot) -> bool:
+        there = self.frame.node(position, self.view)
+        return there is None or there.name != moved.node
+
     def _with_slots(self, position: int) -> Node | None:
         """The node at a position if the rule may reject it, else None."""
         there = self.frame.node(position, self.view)
@@ -179,16 +199,16 @@ class ReservedRoomRule(Rule):
         reserved = view.reserved
         if not reserved.by_node:
             return None
-        return reserved.node_of(pod.uid), reserved.group_of(pod.uid), pod.priority, frozenset(pod.requests.items())
+        own = reserved.node_of(pod.uid), reserved.group_of(pod.uid), reserved.move_of(pod)
+        return own, pod.priority, frozenset(pod.requests.items())
 
     def prepare_filter(
         self, pod: Pod, _compiled: CompiledConstraints, view: ClusterView, frame: Frame
     ) -> ReservedRoomFilter:
         """The filter. O(1), apart from `AssumedPods.undetermined_on`."""
         reserved, uid = view.reserved, pod.uid
-        return ReservedRoomFilter(
-            pod, reserved.node_of(uid), reserved.siblings_of(uid), frame, view, view.undetermined_on()
-        )
+        own, siblings = reserved.node_of(uid), reserved.siblings_of(uid)
+        return ReservedRoomFilter(pod, own, siblings, frame, view, view.undetermined_on(), reserved.move_of(pod))
 
     def unwatched_changes(self, view: ClusterView) -> tuple[Subscribable, ...]:
         """Changes after which less room is reserved."""
@@ -205,7 +225,7 @@ class ReservedRoomRule(Rule):
             return None
         if view.reserved.node_of(pod.uid) == there.name:
             return None
-        undetermined = view.undetermined_on().get(there.name, _NONE)
-        claims = _claims_on(there.name, pod, view, undetermined) | {claim.uid: claim for claim in others}
+        undetermined, moved = view.undetermined_on().get(there.name, _NONE), view.reserved.move_of(pod)
+        claims = _claims_on(there.name, pod, view, undetermined, moved) | {claim.uid: claim for claim in others}
         free = free_resources_on(view, node, there, claims.values())
         return NodeTrial(free.free, free.slots, free.ports, pod.requests)

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
+from extender.features.execution.settings import Execution
 from extender.features.quotas.settings import Quota
 from extender.model.documents import Section, read_document, without_nulls, write_document
 from extender.settings.connections import Kube, Logging, Server
@@ -73,6 +74,7 @@ class Settings(Section, frozen=True):
     policies: Policies = Policies()
     quota: Quota = Quota()
     release: Release = Release()
+    execution: Execution = Execution()
 
     def __post_init__(self) -> None:
         if self.mode == "augment" and self.answers.score_scale == "inTree":

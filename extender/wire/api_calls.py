@@ -29,6 +29,7 @@ Need = Literal[
     "elects a leader",
     "has policies",
     "releases groups",
+    "moves pods",
     "makes certificates",
     "keeps the bundle",
     "publishes its endpoint",
@@ -59,18 +60,20 @@ def _needs(settings: Settings) -> dict[Need, bool]:
     """What a service with these settings does."""
     rejected, policies, webhook = settings.rejected_pods, settings.policies.enabled, settings.policies.webhook
     executes, eviction = settings.preemption.mode == "execute", settings.preemption.eviction
+    moves = policies and settings.execution.enabled
     return {
         "preempts": executes,
         # Preemption also nominates and requeues, so these permissions are needed even if rejectedPods is off.
         "nominates": rejected.nominate_elsewhere or executes,
         "requeues": rejected.requeue or executes,
-        "evicts": executes and eviction == "evict",
+        "evicts": (executes and eviction == "evict") or moves,
         "deletes": executes and eviction == "delete",
         "records events": executes or policies or rejected.events,
         "binds": bool(settings.server.paths.bind),
         "elects a leader": settings.leader_election.enabled,
         "has policies": policies,
         "releases groups": policies and settings.release.enabled,
+        "moves pods": moves,
         "makes certificates": policies and webhook.certificates == "own",
         # If another writer sets caBundle, that writer restores a deleted configuration.
         "keeps the bundle": policies and (webhook.certificates == "own" or bool(webhook.ca_file)),
@@ -151,7 +154,9 @@ ANNOTATE: Final = ApiCall("annotate", "", "pods", "", "patch", "requeueing annot
 # After a 409 the UID shows whether the name still belongs to the pod: a StatefulSet creates its pods again under the
 # same names.
 UID_OF: Final = ApiCall("uid_of", "", "pods", "", "get", "a write with a conflict reads the pod's UID", "preempts")
-EVICT: Final = ApiCall("evict", "", "pods", "eviction", "create", "preemption.eviction is evict", "evicts")
+EVICT: Final = ApiCall(
+    "evict", "", "pods", "eviction", "create", "preemption.eviction is evict, or policies move pods", "evicts"
+)
 DELETE: Final = ApiCall("delete", "", "pods", "", "delete", "preemption.eviction is delete", "deletes")
 CREATE_EVENT: Final = ApiCall(
     *("create_event", EVENTS_GROUP, "events", "", "create"),
@@ -224,6 +229,9 @@ SET_DELETION_COST: Final = ApiCall(
 _RELEASE: Final[tuple[str, Need]] = ("the leader releases groups of gated pods", "releases groups")
 GET_POD: Final = ApiCall("get_pod", "", "pods", "", "get", *_RELEASE)
 RELEASE_POD: Final = ApiCall("release_pod", "", "pods", "", "patch", *_RELEASE)
+READ_POD: Final = ApiCall(
+    *("read_pod", "", "pods", "", "get"), "a pod that policies move, and its replacement, are read", "moves pods"
+)
 PLACEMENT: Final = _kept("placement", POLICY_GROUP, PLACEMENTS, (*_RELEASE, "all"), (*_RELEASE, "all"))
 DELETE_PLACEMENT: Final = ApiCall("delete_placement", POLICY_GROUP, PLACEMENTS, "", "delete", *_RELEASE)
 PATCH_PLACEMENT_STATUS: Final = ApiCall(

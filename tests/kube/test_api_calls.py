@@ -123,6 +123,7 @@ CALLS: dict[str, tuple[str, Callable[[Clients], Awaitable[object]]]] = {
         f"{POLICIES}/clusterpodschedulingpolicies/one/status",
         lambda c: c.policies.patch_policy_status(CLUSTER_WIDE, "uid", {}),
     ),
+    "read_pod": (POD_PATH, lambda c: c.pods.read_pod(POD)),
     "get_pod": (POD_PATH, lambda c: c.release.get_pod(POD)),
     "release_pod": (POD_PATH, lambda c: c.release.release_pod(POD, {"metadata": {"uid": POD.uid}})),
     "get_placement": (f"{PLACEMENTS}/{PLACEMENT.name}", lambda c: c.release.get_placement("default", PLACEMENT.name)),

@@ -138,6 +138,19 @@ def replacement_of(pod: Pod) -> Pod:
     return structs.replace(pod.recreated(), uid=f"{pod.uid}*")
 
 
+def passes_on(pod: Pod, node: str, view: ClusterView, settings: Settings) -> bool:
+    """Whether a pod without a node passes filter and node fit on a node now. O(clauses)."""
+    number = view.known.get(node)
+    if number is None:
+        return False
+    effective_form = effective_pod(pod, view, settings)
+    compiled = view.compiled(effective_form.signature)
+    frame = worst_case(IndexFrame(), compiled, view)
+    filters = catalog.prepare_filters(effective_form, compiled, view, frame)
+    fit = catalog.NODE_FIT.prepare_filter(effective_form, compiled, view, IndexFrame())
+    return filters.reason(number) is None and fit.reason(number) is None
+
+
 @dataclass(slots=True)
 class _SpreadOfOthers:
     """A hard constraint that counts the pod which is moved, and how many pods have it in each domain.
@@ -485,10 +498,13 @@ class _Attempt:
         fit = catalog.NODE_FIT.prepare_filter(new, self.compiled, view, IndexFrame())
         kept = KeptNodes(new, view, self.settings)
         numbers = [number for number in nodes_with_room(new, view) if number != self.number]
+        # Room is known. The rest of node fit matters for host ports, and where others claim room.
+        names, nominated, is_plain = view.node_names, view.nominated, not new.host_ports and view.room is None
         return [
             number
             for number in filters.passing(numbers)
-            if fit.reason(number) is None and view.node_names[number] not in kept
+            if (is_plain and names[number] not in nominated)
+            or (fit.reason(number) is None and names[number] not in kept)
         ]
 
     def _rejections(self, new: Pod, filters: PreparedFilters) -> str:

@@ -9,15 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from extender.features.execution.broken import BrokenConstraints
+from extender.features.execution.broken import BrokenConstraints, measure
 from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck
 from extender.index.cluster import ClusterIndex
 from extender.model.bounded import Steps
-from extender.model.objects import PodSignature
 from extender.settings.configuration import Settings
 
-MOST_PLANNED: Final = 10_000
-_FEW: Final = 20  # signatures: all of them are planned again after each move
+MOST_PLANNED: Final = 20_000
+_FEW: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,47 +32,35 @@ class MovePlan:
 def plan_moves(index: ClusterIndex, settings: Settings, movable: Movable, most: int = MOST_PLANNED) -> Steps[MovePlan]:
     """The plan, in steps. The index is changed.
 
-    O(moves × (signatures + nodes × clauses)). After a move only signatures that are found broken anew, or whose move is the
-    best of all, are planned again; all others once more when no move is left.
+    Up to `_FEW` signatures with broken constraints: after each move all are planned again, and the best move of all is next.
+    With more, each signature gets its best move in turn. O(moves × (signatures + nodes × clauses)), or O(moves × nodes ×
+    clauses + signatures × moves of one signature).
     """
     broken = BrokenConstraints(index.view, settings)
     yield from broken.round(0.0)
-    before = broken.measure
-    moves: list[Move] = []
-    planned: dict[PodSignature, Move | None] = {}
-    stuck: dict[PodSignature, tuple[Stuck, ...]] = {}
-    is_fresh = True  # every plan was made since the last move
+    before, moves, stuck = broken.measure, list[Move](), list[Stuck]()
     while len(moves) < most:
-        planner = yield from _planner(index, settings)
-        for signature, watched in broken.found.items():
-            if signature not in planned:
-                planned[signature], stuck[signature] = yield from planner.find(watched, movable)
-        best = min((move for move in planned.values() if move is not None), key=lambda move: move.order, default=None)
-        if best is None and is_fresh:
+        neighbours = Neighbours(index.view, settings)
+        yield from neighbours.collect()
+        planner, is_few = Planner(index.view, settings, neighbours), len(broken.found) <= _FEW
+        found, stuck = list[Move](), []
+        for watched in sorted(broken.found.values(), key=lambda pods: -measure(pods.found)):
+            move, left = yield from planner.find(watched, movable)
+            stuck += left
+            if move is not None:
+                found.append(move)
+                if not is_few:
+                    _carry_out(move, index)
+        if not found:
             break
-        if best is None:
-            planned.clear()
-            is_fresh = True
-            continue
-        # Planned again, because earlier moves may have changed it.
-        signature = best.pod.signature
-        move, stuck[signature] = yield from planner.find(broken.found[signature], movable)
-        if move is None or move.order > best.order:
-            planned[signature] = move
-            continue
-        moves.append(move)
-        index.delete(move.pod)
-        index.upsert(move.replacement)
+        chosen = [min(found, key=lambda move: move.order)] if is_few else found
+        if is_few:
+            _carry_out(chosen[0], index)
+        moves += chosen
         yield from broken.round(0.0)
-        is_fresh = False
-        is_few = len(planned) <= _FEW
-        planned = {} if is_few else {kept: found for kept, found in planned.items() if kept in broken.found}
-        planned.pop(signature, None)
-    left = tuple(found for signature in broken.found for found in stuck.get(signature, ()))
-    return MovePlan(tuple(moves), left, before, broken.measure)
+    return MovePlan(tuple(moves[:most]), tuple(stuck), before, broken.measure)
 
 
-def _planner(index: ClusterIndex, settings: Settings) -> Steps[Planner]:
-    neighbours = Neighbours(index.view, settings)
-    yield from neighbours.collect()
-    return Planner(index.view, settings, neighbours)
+def _carry_out(move: Move, index: ClusterIndex) -> None:
+    index.delete(move.pod)
+    index.upsert(move.replacement)

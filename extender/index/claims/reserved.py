@@ -8,6 +8,8 @@
 4. A pod that is assumed on the node of its slot counts there already. Readers of slots skip it, so that a binding that
    fails leaves the room reserved.
 5. Invariant: a pod has at most one slot, on the node `node_of`.
+6. A pod on a node may have a slot on another node: it is to be moved there (`move_key`). The slot is for the pod that its
+   controller creates in its place, so it stays whatever becomes of the pod. The mover releases it.
 
 While any room is reserved, `Requests` records which schedulers send requests: a group whose scheduler has a long
 backlog keeps its room, a group whose scheduler does not exist loses it. Time comes in as ``now`` in monotonic seconds.
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from extender.index.claims.nominations import Nominations
 from extender.index.objects.changes import ChangeJournal, Subscribable, Subscribers
@@ -28,7 +30,19 @@ from extender.model.release import GroupKey, Slot
 from extender.model.resources import PODS, Resources
 
 _NO_ROOM: Resources = {}
+_MOVES: Final = "moves"  # in place of the policy in the keys of claims of moves
 _MOST_SCHEDULERS = 64  # whose last request is remembered: pods may name any scheduler
+
+
+def move_key(pod: Pod) -> GroupKey | None:
+    """The key of the claim for the replacement of a pod that is moved: its controller. None without a controller. O(1)."""
+    controller = pod.signature.controller
+    return None if controller is None else GroupKey(pod.namespace, _MOVES, f"{controller.kind}/{controller.name}")
+
+
+def is_move(key: GroupKey) -> bool:
+    """Whether a key is of a claim for a move."""
+    return key.policy == _MOVES
 
 
 @dataclass(slots=True)
@@ -109,6 +123,13 @@ class ReservedView:
         slot = self._held.get(uid)
         return "" if slot is None else slot.node
 
+    def move_of(self, pod: Pod) -> Slot | None:
+        """The slot that a pod without a node gets as the replacement of a pod of its controller. O(1)."""
+        if not self._groups or pod.node or (key := move_key(pod)) is None or (group := self._groups.get(key)) is None:
+            return None
+        moved = next(iter(group.pods))
+        return Slot(moved, self._held[moved].node)
+
     def siblings_of(self, uid: str) -> Collection[str]:
         """The UIDs of the pods of its group that have slots, the pod itself included. Empty for a pod without a slot.
 
@@ -156,7 +177,12 @@ class Reservations(ReservedView):
 
     @property
     def groups(self) -> Collection[GroupKey]:
-        """The groups that have slots."""
+        """The groups that have slots, without moves."""
+        return [key for key in self._groups if not is_move(key)]
+
+    @property
+    def keys(self) -> Collection[GroupKey]:
+        """The groups and the moves that have slots."""
         return self._groups.keys()
 
     def slots_of(self, group: GroupKey) -> tuple[Slot, ...]:
@@ -188,10 +214,10 @@ class Reservations(ReservedView):
     def reserve(self, group: GroupKey, slots: Iterable[Slot], until: float) -> int:
         """Replaces the slots of a group in one step. Returns how many it has now. O(slots).
 
-        A pod that is unknown, on a node already, or finished gets no slot. The room on the nodes is not checked,
+        A pod that is unknown, finished, or on a node already gets no slot; for a move it has to be on a node. The room on the nodes is not checked,
         because `verbs/release/` has found it in the same step.
         """
-        new = {slot.pod: slot.node for slot in slots if self._may_hold(slot.pod)}
+        new = {slot.pod: slot.node for slot in slots if self._may_hold(slot.pod, on_node=is_move(group))}
         if self._journal.note is not None:
             self._journal.note(Reservation(group, tuple(Slot(*slot) for slot in new.items())))
         before = self._groups.get(group)
@@ -227,6 +253,8 @@ class Reservations(ReservedView):
     def observe(self, uid: str, new: Pod | None) -> None:
         """Applies a change of a pod that has a slot. None: it is deleted or finished. O(resources)."""
         held = self.held[uid]
+        if is_move(held.group):
+            return
         # The room is free for others, unless the pod has taken it itself.
         if new is None or new.node or new.finished:
             self._end(uid, is_freed=new is None or new.node != held.node)
@@ -242,7 +270,7 @@ class Reservations(ReservedView):
         other's room. ``here``: UIDs of the pods on the node; they have taken their room already.
         """
         held = self.held[uid]
-        if held.node == node:
+        if held.node == node or is_move(held.group):
             return
         siblings = self._groups[held.group].pods
         slots = self.by_node.get(node, {}).keys() & siblings
@@ -266,9 +294,9 @@ class Reservations(ReservedView):
         """A pod was placed on a node, or left it. O(1)."""
         self._version += node in self.by_node
 
-    def _may_hold(self, uid: str) -> bool:
+    def _may_hold(self, uid: str, *, on_node: bool) -> bool:
         pod = self._pods.get(uid)
-        return pod is not None and not (pod.node or pod.finished)
+        return pod is not None and bool(pod.node) is on_node and not pod.finished
 
     def _begin(self, group: GroupKey, slots: Mapping[str, str], until: float) -> None:
         """``slots``: by UID the node. Slots that `reserve` has kept stay as they are."""

@@ -397,7 +397,7 @@ _DOMAINS: Final = "the directive `spread` of policies reads which topology domai
 _INDEX: Final = "the index is built from it"
 _SELECTORS: Final = "default constraints of topology spread derive their selectors from it"
 _QUOTAS: Final = "quotas limit pods with affinity across namespaces"
-_BUDGETS: Final = "preemption avoids victims that a budget protects"
+_BUDGETS: Final = "preemption avoids victims that a budget protects, and a refused move waits for its budget"
 
 
 def _policies(api_kind: str, group: str) -> WatchedKind:
@@ -419,7 +419,12 @@ WATCHED_KINDS: Final = (
     WatchedKind("ReplicaSet", REPLICA_SETS, _SELECTORS, _derives_selectors),
     WatchedKind("StatefulSet", STATEFUL_SETS, _SELECTORS, _derives_selectors),
     WatchedKind(
-        "PodDisruptionBudget", DISRUPTION_BUDGETS, _BUDGETS, lambda settings: settings.preemption.mode != "off"
+        "PodDisruptionBudget",
+        DISRUPTION_BUDGETS,
+        _BUDGETS,
+        lambda settings: (
+            settings.preemption.mode != "off" or (settings.policies.enabled and settings.execution.enabled)
+        ),
     ),
     WatchedKind("ResourceQuota", RESOURCE_QUOTAS, _QUOTAS, lambda settings: settings.quota.enabled),
     *(_policies(kind, group) for group in (GROUP, KUPID_GROUP) for kind in (NAMESPACED_KIND, CLUSTER_KIND)),

@@ -31,6 +31,7 @@ const REASONS = {
   release_domain: "its policy releases pods into other domains only",
   release_quota: "quotas of the domains are used up",
   reserved: "room is reserved for pods that start together",
+  moved: "another node is kept for the replacement of a moved pod",
   nominated: "room is kept for nominated pods",
   preempting: "it waits until the pods that it preempts are gone",
   unknown_node: "nodes are not known yet",

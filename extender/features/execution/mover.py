@@ -1,0 +1,516 @@
+"""Moves pods whose constraints are broken, one pod of a controller at a time. On the leader only.
+
+A round follows the moves under way, finds out what is broken, plans moves for what was not planned lately, and begins moves as
+far as policies and limits allow. The life of a move:
+
+1. Waiting: it is planned, and `MoveWaits` says what it waits for: the policy only reports, or is paused; ``after``; a limit; the
+   controller is busy; a disruption budget; an earlier move of the controller that was in vain.
+2. Begun: the pod is read from the API server, tried once more, and the place of its replacement is claimed in the same
+   step (`Reservations`, under the key `move_key`). Then the pod is evicted, with its UID as a precondition.
+3. Under way: filter answers the replacement the claimed node while the node passes (`rules/reserved_room.py`). The claim
+   ends when a new pod of the controller is bound, when the node passes no longer, or after ``claimTimeout``.
+4. Ended: the replacement is ready, or a time is over (`Outcome`). Only then another pod of the controller is moved.
+
+A move is in vain if its replacement was bound elsewhere and its constraint is broken there too. Its controller then gets
+no move until something that the trial reads has changed, and a time is over that doubles with each such move.
+
+Nothing is stored. After a restart a controller is busy while it has a pod that is terminating, pending or not ready, so
+a move that an earlier leader began is waited for. How long a constraint has been broken is counted anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Hashable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from math import inf
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from extender.features.execution.answers import MoveRow
+from extender.features.execution.broken import BrokenConstraints, WatchedPods, broken_constraints, is_evicting
+from extender.features.execution.directive import PodFacts
+from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck, passes_on
+from extender.features.execution.schema import pod_facts
+from extender.index.claims.reserved import move_key
+from extender.index.cluster import ClusterIndex
+from extender.kube.effects import PodRef
+from extender.kube.errors import Conflict, KubeError, NotFound, OverBudget, may_be_made
+from extender.kube.timing import Clock
+from extender.model.bounded import Steps, at_once
+from extender.model.objects import Pod, PodSignature
+from extender.model.policies import JsonObject, PolicyKey
+from extender.model.release import GroupKey, Slot
+from extender.model.units import rfc3339
+from extender.settings.configuration import Settings
+from extender.tasks.fair_queue import NamespaceUsage
+from extender.verbs.effective_pod import effective_pod
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
+FOLLOW_SECONDS: Final = 1.0  # between looks at moves under way
+ROUND_SECONDS: Final = 5.0  # between rounds, unless a move has ended
+_SLICE_SECONDS: Final = 0.002
+_PAUSE_SECONDS: Final = 0.01
+_LONGEST_PLANNING: Final = 5.0  # seconds of a round; then moves that are planned may begin
+_PLANNED_FOR: Final = 60.0  # seconds until the moves of a signature are planned again although nothing has changed
+_FACTS_FOR: Final = 60.0
+_NEIGHBOURS_FOR: Final = 2.0  # seconds: pods that come later are not among those that a move must not break
+_STAYS: Final = 30.0  # seconds after which a pod that was evicted and does not terminate stays
+_PENDING: Final = 60.0  # seconds for which a replacement may wait for its claimed node
+_MINUTE: Final = 60.0
+_REFUSED_FOR: Final = 10.0  # seconds at least until a budget is asked again
+_LONGEST_BLOCK: Final = 3600.0
+
+
+class Outcome(StrEnum):
+    """How a move ended.
+
+    - COMPLETED: the replacement is ready, and the constraint holds for it
+    - IN_VAIN: the replacement was bound elsewhere, and the constraint is broken there too
+    - REFUSED: a disruption budget forbade the eviction
+    - FAILED: the pod was not evicted, because of an error
+    - NOT_REPLACED: no new pod of the controller came, for example because it was scaled down
+    - NOT_READY: the replacement was not ready in time
+    """
+
+    COMPLETED = "completed"
+    IN_VAIN = "in_vain"
+    REFUSED = "refused"
+    FAILED = "failed"
+    NOT_REPLACED = "not_replaced"
+    NOT_READY = "not_ready"
+
+
+class PodWriter(Protocol):
+    """The calls of a mover to the API server."""
+
+    async def read_pod(self, pod: PodRef) -> JsonObject:
+        """The pod as it is now. Raises ``NotFound``."""
+
+    async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
+        """Evicts exactly this pod. Raises ``OverBudget``."""
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """A move that has begun.
+
+    - ``known``: UIDs of the pods that the controller had before
+    - ``replacement``: the UID of the new pod, ``pending``: since when it is known without a node
+    - ``is_bound``: the new pod is on a node, so its place is no longer claimed
+    """
+
+    move: Move
+    watched: WatchedPods
+    began: float
+    known: frozenset[str]
+    replacement: str = ""
+    pending: float = inf
+    is_bound: bool = False
+
+
+class _Planned(NamedTuple):
+    """What was planned for the pods of one signature, and when."""
+
+    watched: WatchedPods
+    move: Move | None
+    stuck: tuple[Stuck, ...]
+    at: float
+
+
+class _Block(NamedTuple):
+    """Why a controller gets no move: until ``state`` has changed and ``until`` is over. ``seconds``: how long that was.
+
+    ``state``: None for a block that only takes time.
+    """
+
+    why: str
+    state: Hashable
+    until: float
+    seconds: float
+
+
+class Mover:
+    """Moves pods. ``outcomes`` counts ended moves, ``ended`` is told of each with its seconds."""
+
+    def __init__(
+        self,
+        index: ClusterIndex,
+        settings: Settings,
+        writer: PodWriter,
+        clock: Clock,
+        utc_now: Callable[[], datetime],
+        is_complete: Callable[[], bool],
+        ended: Callable[[Outcome, Move, float], None] = lambda _outcome, _move, _seconds: None,
+    ) -> None:
+        """``is_complete``: whether all kinds are listed and current."""
+        self.broken = BrokenConstraints(index.view, settings)
+        self.under_way: dict[GroupKey, UnderWay] = {}
+        self.outcomes: Counter[str] = Counter(dict.fromkeys(map(str, Outcome), 0))
+        self._index = index
+        self._settings = settings
+        self._writer = writer
+        self._clock = clock
+        self._utc_now = utc_now
+        self._is_complete = is_complete
+        self._ended = ended
+        self._planned: dict[PodSignature, _Planned] = {}
+        self._planner: tuple[Planner, float] | None = None
+        self._facts: dict[str, tuple[PodFacts, float]] = {}
+        self._blocks: dict[GroupKey, _Block] = {}
+        self._begun: dict[PolicyKey | None, deque[float]] = {}  # None: of all policies
+        self._usage = NamespaceUsage(clock)
+
+    async def run(self) -> None:
+        """Until cancelled. Claims of moves end with it."""
+        try:
+            while True:
+                begun = self._clock.now()
+                if self._is_complete():
+                    await self.round()
+                # At most half of the time, however many pods are watched; the steps of a round are sliced as well.
+                pause, ended = max(ROUND_SECONDS, self._clock.now() - begun), self.outcomes.total()
+                until = self._clock.now() + pause
+                while self._clock.now() < until and self.outcomes.total() == ended:
+                    await self._clock.sleep(FOLLOW_SECONDS)
+                    await self._follow()
+        finally:
+            for key in self.under_way:
+                self._index.reserved.release(key)
+            self.under_way.clear()
+
+    async def round(self) -> None:
+        """Follows moves under way, finds out what is broken, plans, and begins moves."""
+        await self._follow()
+        await self._in_slices(self.broken.round(self._clock.now()))
+        for signature in [signature for signature in self._planned if signature not in self.broken.found]:
+            del self._planned[signature]
+        if not self.broken.found:
+            return
+        await self._plan()
+        while (chosen := self._next()) is not None:
+            await self._begin(chosen)
+
+    async def _in_slices(self, steps: Steps[T]) -> T:
+        begun = self._clock.now()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if self._clock.now() - begun >= _SLICE_SECONDS:
+                await self._clock.sleep(_PAUSE_SECONDS)
+                begun = self._clock.now()
+
+    # -- planning
+
+    def _movable(self) -> Movable:
+        now = self._clock.now()
+        self._facts = {uid: kept for uid, kept in self._facts.items() if now - kept[1] < _FACTS_FOR}
+        return Movable({uid: facts for uid, (facts, _) in self._facts.items()}, self._utc_now())
+
+    async def _plan(self) -> None:
+        """Plans for signatures that were judged anew, or planned long ago, the longest ago first."""
+        now, found, planned = self._clock.now(), self.broken.found, self._planned
+
+        def planned_at(signature: PodSignature) -> float:
+            known = planned.get(signature)
+            return -inf if known is None or known.watched is not found[signature] else known.at
+
+        due = sorted((signature for signature in found if now - planned_at(signature) >= _PLANNED_FOR), key=planned_at)
+        if not due:
+            return
+        planner = await self._make_planner()
+        for signature in due:
+            watched = found.get(signature)
+            if watched is not None:
+                move, stuck = await self._in_slices(planner.find(watched, self._movable(), self._moves()))
+                planned[signature] = _Planned(watched, move, stuck, self._clock.now())
+            if self._clock.now() - now >= _LONGEST_PLANNING:
+                return
+
+    async def _make_planner(self) -> Planner:
+        known, now = self._planner, self._clock.now()
+        if known is not None and now - known[1] < _NEIGHBOURS_FOR:
+            return known[0]
+        neighbours = Neighbours(self._index.view, self._settings)
+        await self._in_slices(neighbours.collect())
+        planner = Planner(self._index.view, self._settings, neighbours)
+        self._planner = planner, now
+        return planner
+
+    def _moves(self) -> list[Move]:
+        """The moves under way whose replacement is not bound yet."""
+        return [under_way.move for under_way in self.under_way.values() if not under_way.is_bound]
+
+    # -- which move begins
+
+    def _next(self) -> _Planned | None:
+        """The planned move that may begin now: of the namespace that used least, the one that mends most."""
+        possible: dict[str, list[_Planned]] = {}
+        for planned in self._planned.values():
+            if planned.move is not None and not self._waits_for(planned):
+                possible.setdefault(planned.move.pod.namespace, []).append(planned)
+        if not possible:
+            return None
+        namespace = self._usage.least(possible)
+        return min(possible[namespace], key=lambda planned: planned.move.order if planned.move is not None else ())
+
+    def _waits_for(self, planned: _Planned) -> str:
+        """What a planned move waits for; empty if it may begin. O(moves under way)."""
+        watched, move, now = planned.watched, planned.move, self._clock.now()
+        key = None if move is None else move_key(move.pod)
+        if move is None or key is None:
+            return "no move is planned"
+        spec = watched.spec
+        if not is_evicting(watched.policy, spec):
+            return "the policy only reports"
+        if spec.paused:
+            return "the moves of the policy are paused"
+        since = self.broken.since.get(watched.signature, {}).get(move.place, now)
+        if now - since < spec.after:
+            return f"broken for less than {spec.after:g} s"
+        return self._waits_for_controller(key, move) or self._waits_for_limit(watched)
+
+    def _waits_for_controller(self, key: GroupKey, move: Move) -> str:
+        if key in self.under_way:
+            return "another pod of its controller is moved"
+        block = self._blocks.get(key)
+        if block is None:
+            return ""
+        is_unchanged = block.state is not None and self._state_of(move.pod, block) == block.state
+        return block.why if is_unchanged or self._clock.now() < block.until else ""
+
+    def _waits_for_limit(self, watched: WatchedPods) -> str:
+        key, spec = watched.policy.key, watched.spec
+        of_policy = sum(under_way.watched.policy.key == key for under_way in self.under_way.values())
+        if of_policy >= spec.max_concurrent:
+            return "the policy has maxConcurrent moves under way"
+        if self._lately(key) >= spec.max_per_minute:
+            return "the policy has begun maxPerMinute moves"
+        if self._lately(None) >= self._settings.execution.max_per_minute:
+            return "all policies have begun execution.maxPerMinute moves"
+        return ""
+
+    def _lately(self, policy: PolicyKey | None) -> int:
+        """How many moves have begun within a minute."""
+        begun, now = self._begun.get(policy, ()), self._clock.now()
+        while isinstance(begun, deque) and begun and now - begun[0] >= _MINUTE:
+            begun.popleft()
+        return len(begun)
+
+    def _state_of(self, pod: Pod, block: _Block | None = None) -> Hashable:
+        """Equal while the trial of a pod reads the same counts and nodes; for a block by a budget, the same budgets."""
+        view = self._index.view
+        if block is not None and isinstance(block.state, int):
+            return view.claims_version
+        compiled = view.compiled(effective_pod(pod, view, self._settings).signature)
+        return compiled.serial, view.dependency_version(compiled)
+
+    def _block(self, key: GroupKey, why: str, state: Hashable, seconds: float) -> None:
+        """The controller gets no move for a time, which doubles each time."""
+        known = self._blocks.get(key)
+        seconds = seconds if known is None or known.state is None else min(2 * known.seconds, _LONGEST_BLOCK)
+        self._blocks[key] = _Block(why, state, self._clock.now() + seconds, seconds)
+
+    # -- a move begins
+
+    async def _begin(self, planned: _Planned) -> None:
+        """Reads the pod, tries it again, claims the place of its replacement, and evicts it."""
+        move, signature = planned.move, planned.watched.signature
+        key = None if move is None else move_key(move.pod)
+        if move is None or key is None or not await self._is_settled(move.pod, key):
+            return  # the controller is blocked for a while
+        # Whatever follows, this plan is used up.
+        self._planned.pop(signature, None)
+        planner = await self._make_planner()
+        # From here to the claim there is no await, so that the claim is made for the cluster in which the move was tried.
+        pod, watched = self._index.pods.get(move.pod.uid), self.broken.found.get(signature)
+        if pod is None or watched is None or pod.terminating:
+            return
+        again = planner.try_pod(pod, watched, self._movable(), self._moves())
+        if not isinstance(again, Move):
+            return
+        now = self._clock.now()
+        known = frozenset(other.uid for other in self._pods_of({key})[key])
+        self.under_way[key] = UnderWay(again, watched, now, known)
+        self._index.reserved.reserve(key, [Slot(pod.uid, again.target)], inf)
+        for policy in (watched.policy.key, None):
+            self._begun.setdefault(policy, deque()).append(now)
+        self._usage.charge(pod.namespace)
+        await self._evict(key, again)
+
+    async def _evict(self, key: GroupKey, move: Move) -> None:
+        pod = move.pod
+        try:
+            await self._writer.evict(PodRef.of(pod))
+            _LOG.info(
+                "pod is moved",
+                extra={"pod": pod.full_name, "node": pod.node, "target": move.target, "why": move.broken},
+            )
+        except OverBudget as error:
+            self._block(key, f"a disruption budget forbids it: {error}", self._index.view.claims_version, _REFUSED_FOR)
+            self._end(key, Outcome.REFUSED)
+        except (NotFound, Conflict):
+            self._end(key, Outcome.FAILED)
+        except KubeError as error:
+            # Without an answer the eviction may have happened: the watch shows it.
+            if not may_be_made(error):
+                self._block(key, f"the eviction failed: {error}", None, _MINUTE)
+                self._end(key, Outcome.FAILED)
+
+    async def _is_settled(self, pod: Pod, key: GroupKey) -> bool:
+        """Whether every other pod of the controller runs and is ready, as far as its youngest pod shows; reads the pod too."""
+        pods = self._pods_of({key})[key]
+        if any(other.terminating or not other.node for other in pods):
+            self._block(key, "its controller has pods that are terminating or pending", None, FOLLOW_SECONDS)
+            return False
+        others = [other for other in pods if other.uid != pod.uid and other.start_time is not None]
+        youngest = max(others, key=lambda other: str(other.start_time), default=None)
+        if await self._read(pod) is None:
+            self._block(key, "the pod cannot be read", None, _REFUSED_FOR)
+            return False
+        facts = None if youngest is None else await self._read(youngest)
+        if facts is not None and not facts.is_ready:
+            self._block(key, "another pod of its controller is not ready", None, _REFUSED_FOR)
+            return False
+        return True
+
+    async def _read(self, pod: Pod) -> PodFacts | None:
+        """The facts about a pod; None if it cannot be read."""
+        try:
+            facts = pod_facts(await self._writer.read_pod(PodRef.of(pod)))
+        except KubeError as error:
+            if not isinstance(error, NotFound):
+                _LOG.warning("a pod cannot be read", extra={"pod": pod.full_name, "error": str(error)})
+            return None
+        self._facts[pod.uid] = facts, self._clock.now()
+        return facts
+
+    # -- moves under way
+
+    def _pods_of(self, keys: Collection[GroupKey]) -> dict[GroupKey, list[Pod]]:
+        """The pods of controllers. O(signatures + pods without a node)."""
+        view = self._index.view
+        found: dict[GroupKey, list[Pod]] = {key: [] for key in keys}
+        wanted = {(key.namespace, key.value) for key in keys}
+
+        def is_wanted(signature: PodSignature) -> bool:
+            controller = signature.controller
+            return controller is not None and (signature.namespace, f"{controller.kind}/{controller.name}") in wanted
+
+        for placed in view.placed(None, is_wanted):
+            for number in placed.nodes if placed is not None else ():
+                pods = [pod for pod in view.pods_on(number).values() if placed is not None and placed.are(pod)]
+                for pod in pods:
+                    if (key := move_key(pod)) is not None:
+                        found[key].append(self._index.pods.get(pod.uid, pod))
+        for pod in view.unplaced.values():
+            key = move_key(pod)
+            if key in found and not any(other.uid == pod.uid for other in found[key]):
+                found[key].append(pod)
+        return found
+
+    async def _follow(self) -> None:
+        """Finds the replacements of moves under way, and ends the moves that are over."""
+        if not self.under_way:
+            return
+        pods = self._pods_of(self.under_way.keys())
+        for key, under_way in list(self.under_way.items()):
+            new = [pod for pod in pods[key] if pod.uid not in under_way.known and not pod.terminating]
+            bound = [pod for pod in new if self._index.pods[pod.uid].node]
+            if bound:
+                await self._follow_bound(key, under_way, bound[0])
+            elif new:
+                self._follow_pending(key, under_way, new[0])
+            else:
+                self._follow_missing(key, under_way)
+
+    async def _follow_bound(self, key: GroupKey, under_way: UnderWay, pod: Pod) -> None:
+        if not under_way.is_bound:
+            under_way.is_bound, under_way.replacement = True, pod.uid
+            self._index.reserved.release(key)
+        facts = await self._read(pod)
+        if facts is not None and facts.is_ready:
+            self._end(key, Outcome.IN_VAIN if self._is_in_vain(under_way, pod) else Outcome.COMPLETED)
+        elif self._clock.now() - under_way.began >= self._settings.execution.replacement_timeout:
+            self._end(key, Outcome.NOT_READY)
+
+    def _is_in_vain(self, under_way: UnderWay, pod: Pod) -> bool:
+        view = self._index.view
+        number = view.known.get(pod.node)
+        if number is None or pod.node == under_way.move.target:
+            return False
+        spec = under_way.watched.spec
+        return bool(at_once(broken_constraints({number: 1}, pod, view, self._settings, spec.constraints)))
+
+    def _follow_pending(self, key: GroupKey, under_way: UnderWay, pod: Pod) -> None:
+        now, view = self._clock.now(), self._index.view
+        if under_way.pending == inf:
+            under_way.pending = now
+        # The replacement is decided anew if its place is lost, or if the scheduler does not bind it there.
+        is_late = now - under_way.pending >= _PENDING
+        is_on_its_way = view.assumed_nodes(pod.uid) is not None
+        if not is_on_its_way and (is_late or not passes_on(pod, under_way.move.target, view, self._settings)):
+            self._index.reserved.release(key)
+        if now - under_way.began >= self._settings.execution.replacement_timeout:
+            self._end(key, Outcome.NOT_READY)
+
+    def _follow_missing(self, key: GroupKey, under_way: UnderWay) -> None:
+        waited, pod = self._clock.now() - under_way.began, self._index.pods.get(under_way.move.pod.uid)
+        if pod is not None and not pod.terminating and waited >= _STAYS:
+            self._block(key, "the pod was evicted and does not terminate", None, _MINUTE)
+            self._end(key, Outcome.FAILED)
+        elif waited >= self._settings.execution.claim_timeout:
+            self._end(key, Outcome.NOT_REPLACED)
+
+    def _end(self, key: GroupKey, outcome: Outcome) -> None:
+        under_way = self.under_way.pop(key)
+        self._index.reserved.release(key)
+        self.outcomes[outcome] += 1
+        move = under_way.move
+        if outcome is Outcome.COMPLETED:
+            self._blocks.pop(key, None)
+        elif outcome in (Outcome.IN_VAIN, Outcome.NOT_READY):
+            why = f"the last move of its controller was {outcome.replace('_', ' ')}"
+            self._block(key, why, self._state_of(move.pod), _MINUTE)
+        if outcome is Outcome.IN_VAIN:
+            _LOG.error("a move was in vain", extra={"pod": move.pod.full_name, "target": move.target})
+        self._ended(outcome, move, self._clock.now() - under_way.began)
+
+    # -- what a person sees
+
+    def rows(self) -> Iterator[MoveRow]:
+        """Moves under way, planned moves in order, and broken constraints without a move."""
+        for under_way in self.under_way.values():
+            yield self._row(under_way.watched, under_way.move, "underWay", "")
+        planned = [each for each in self._planned.values() if each.move is not None]
+        planned.sort(key=lambda each: each.move.order if each.move is not None else ())
+        for each in planned:
+            if each.move is not None:
+                waits = self._waits_for(each)
+                yield self._row(each.watched, each.move, "waiting" if waits else "planned", waits)
+        for each in self._planned.values():
+            for stuck in each.stuck:
+                yield self._row(each.watched, stuck, "stuck", stuck.why)
+
+    def _row(self, watched: WatchedPods, found: Move | Stuck, state: str, why: str) -> MoveRow:
+        since = self.broken.since.get(watched.signature, {}).get(found.place)
+        ago = 0.0 if since is None else self._clock.now() - since
+        return MoveRow(
+            pod=found.pod.full_name,
+            constraint=str(found.place.kind),
+            broken=found.broken,
+            source=found.pod.node,
+            policy=str(watched.policy.key),
+            state=state,
+            since="" if since is None else rfc3339(self._utc_now() - timedelta(seconds=ago)),
+            target=found.target if isinstance(found, Move) else "",
+            why=why,
+            lowers=found.lowers if isinstance(found, Move) else 0,
+        )
