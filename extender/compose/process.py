@@ -46,7 +46,9 @@ async def until_signal(*work: Awaitable[None]) -> None:
     """Runs all jobs until a signal that ends the process (Ctrl-C, SIGTERM, the terminal is closed), or until one ends. Raises its error."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
-    for number in _ENDING:
+    # `nohup` has the process ignore SIGHUP, so that it outlives its terminal. A handler would undo that.
+    ending = [number for number in _ENDING if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+    for number in ending:
         loop.add_signal_handler(number, stopped.set)
     # The signal is one of the jobs, so that a job that fails and Ctrl-C end the wait in the same way.
     tasks = [asyncio.ensure_future(awaitable) for awaitable in (stopped.wait(), *work)]
@@ -57,7 +59,7 @@ async def until_signal(*work: Awaitable[None]) -> None:
             task.cancel()
         # Until all are cancelled: they use what the caller closes next.
         await asyncio.gather(*tasks, return_exceptions=True)
-        for number in _ENDING:
+        for number in ending:
             loop.remove_signal_handler(number)
     for task in done:  # raises the error of a job that has failed
         task.result()

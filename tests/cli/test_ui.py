@@ -99,6 +99,16 @@ async def test_it_serves_the_page_until_a_signal_and_ends_with_0(number: signal.
         assert await ended(process) == (0, "Ctrl-C ends it.\n")
 
 
+async def test_with_nohup_it_outlives_its_terminal() -> None:
+    ignoring = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {EXTENDER}"
+    async with page() as url, started(ignoring, "ui", "--no-browser", "--url", url) as process:
+        address = await address_of(process)
+        process.send_signal(signal.SIGHUP)
+        assert [await text_at(address) for _ in range(5)] == ["the page"] * 5
+        process.send_signal(signal.SIGTERM)
+        assert (await ended(process))[0] == 0
+
+
 async def test_the_command_of_the_readme_shows_the_page_of_the_pod_that_it_finds(plugin: Plugin) -> None:
     plugin.add("extender-1", "kube-system")
     (typed,) = re.findall(r"^    kubectl placement (ui.*)$", README, re.MULTILINE)
