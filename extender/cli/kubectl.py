@@ -229,7 +229,7 @@ def _find_pod(kube: Kube, namespace: str) -> ServicePod:
             running = [pod for pod in pods if pod.is_running]
             if not running:
                 shown = (f"{pod} ({pod.waits_for})" if pod.waits_for else str(pod) for pod in pods)
-                image = ("name your image in the overlay, as deploy/README.md says",) if _lack_image(pods) else ()
+                image = ("name your image in the overlay, as deploy/docs/image.md says",) if _lack_image(pods) else ()
                 raise CommandError(f"no pod of the extender runs: {', '.join(shown)}", "see `kubectl describe`", *image)
             # A pod that is not ready answers too, and says what it waits for.
             ready = [pod for pod in running if pod.is_ready] or running
@@ -267,7 +267,7 @@ async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
         )
     raise CommandError(
         f"no pod of the extender was found in {namespace or 'any namespace'} (labels {LABELS})",
-        "install it as deploy/README.md says, or give the address of one that runs elsewhere with --url",
+        "install it as deploy/docs/install.md says, or give the address of one that runs elsewhere with --url",
     )
 
 
@@ -321,7 +321,7 @@ async def _leader(connection: Connection, namespace: str) -> str:
 def _client_files(kube: Kube, pod: ServicePod, folder: Path) -> dict[str, str]:
     """The certificates of the Secret as files, by argument. Raises CommandError."""
     where = f"Secret {pod.namespace}/{SECRET}"
-    remedy = "give --ca-file, --cert-file and --key-file, or make the Secret as deploy/README.md says"
+    remedy = "give --ca-file, --cert-file and --key-file, or make the Secret as deploy/docs/verify.md says"
 
     async def read() -> JsonObject:
         async with open_session(access_to(kube), SystemClock()) as session:

@@ -100,7 +100,7 @@ async def test_an_image_that_is_a_placeholder_is_said(plugin: Plugin) -> None:
     code, _, error = await plugin.run("doctor")
     assert code == 1
     assert "placement-shared/starting (ImagePullBackOff, image placement-extender:0.1.0)" in error
-    assert "name your image in the overlay, as deploy/README.md says" in error
+    assert "name your image in the overlay, as deploy/docs/image.md says" in error
     plugin.add("extender-1", "kube-system")
     code, _, error = await plugin.run("explain", "web-2")
     assert (code, "several namespaces: kube-system, placement-shared" in error, "--extender-namespace" in error) == (

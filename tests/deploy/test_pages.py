@@ -161,6 +161,13 @@ def test_the_first_command_is_the_same_on_each_page() -> None:
     assert set(commands) <= {blocks("With Helm")[0].partition("\nkubectl")[0].replace("\n", "\n    ")}
 
 
+def test_pages_that_the_program_names_exist() -> None:
+    texts = "".join(file.read_text("utf-8") for file in (ROOT / "extender").rglob("*.py"))
+    named = set(re.findall(r"\b(?:config|deploy|grafana)/[\w/-]+\.md", texts))
+    assert len(named) >= 3
+    assert {page for page in named if not (ROOT / page).exists()} == set()
+
+
 # -- emergency: tests/e2e/test_emergency.py plays its commands with a real control plane
 
 
