@@ -8,7 +8,7 @@ A word that is also a name in the cluster, as far as that was seen, is replaced 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from importlib.abc import InspectLoader
 from importlib.util import find_spec
@@ -16,15 +16,17 @@ from pkgutil import iter_modules
 from types import CodeType
 from typing import Any, Final
 
+from extender.wire.objects.kinds import WATCHED_KINDS
 from extender.wire.recordings.redaction import WORDS, Redactor
 
 # What a name consists of. A point or a hyphen at the end of a word belongs to the sentence.
-_WORD: Final = re.compile(r"[^\s,;:!?()\[\]{}\"'`=<>|/+…]*[^\s,;:!?()\[\]{}\"'`=<>|/+….-]")
-_NUMBER: Final = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?%?|[+-]?Inf|NaN")
+_WORD: Final = re.compile(r"[^\s,;:!?()\[\]{}\"'`=<>|/…]*[^\s,;:!?()\[\]{}\"'`=<>|/….-]")
+# Numbers, versions, and marks such as the plus of a check that passes. An address of four numbers is none.
+_PLAIN: Final = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?%?|[+-]?Inf|NaN|v?\d+\.\d+\.\d+|[-+*#&@%~]+")
 # The packages and modules that make messages, label values of metrics, and values of settings.
 _SOURCES: Final = (
-    *("doctor", "kube", "tasks", "telemetry", "certificates", "settings", "features.quotas.report"),
-    *("server.health", "server.transport", "compose.reporting", "model.rejections"),
+    *("doctor", "kube", "tasks", "telemetry", "certificates", "settings", "compose", "features.quotas.report"),
+    *("server.health", "server.transport", "model.rejections"),
     *("cli.deployment_facts", "cli.doctor", "cli.policy_facts", "cli.service_client", "cli.support_bundle"),
 )
 
@@ -35,7 +37,7 @@ class TextRedactor:
     def __init__(self, key: bytes) -> None:
         self.names = Redactor(key)
         self._known: set[str] = set()
-        self._words = WORDS | frozenset(_message_words())
+        self._words = WORDS | frozenset(_message_words()) | {watched.kind.name for watched in WATCHED_KINDS}
 
     def name(self, text: str) -> str:
         """The pseudonym of a name, which is then replaced in messages too."""
@@ -62,7 +64,7 @@ class TextRedactor:
         if word in self._known:
             return self.names.text(word)
         # `Redactor.text` keeps times and amounts.
-        return word if word in self._words or _NUMBER.fullmatch(word) else self.names.text(word)
+        return word if word in self._words or _PLAIN.fullmatch(word) else self.names.text(word)
 
 
 def _message_words() -> Iterator[str]:
@@ -88,12 +90,13 @@ def _texts(code: CodeType) -> Iterator[str]:
     """The texts of a module and of its functions, also in tuples and sets. Docstrings, which have examples of names, are left out."""
     is_documented = code.co_consts[:1] and isinstance(code.co_consts[0], str) and code.co_name != "<lambda>"
     for constant in code.co_consts[1 if is_documented else 0 :]:
-        yield from _texts(constant) if isinstance(constant, CodeType) else _texts_in(constant)
+        yield from _texts(constant) if isinstance(constant, CodeType) else _texts_in(constant, code.co_names)
 
 
-def _texts_in(constant: object) -> Iterator[str]:
+def _texts_in(constant: object, imported: Collection[str]) -> Iterator[str]:
+    """The texts in a constant. The names that an import takes are a constant too, but no message."""
     if isinstance(constant, str):
         yield constant
     elif isinstance(constant, tuple | frozenset):
         for item in constant:
-            yield from _texts_in(item)
+            yield from () if item in imported else _texts_in(item, imported)

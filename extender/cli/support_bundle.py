@@ -55,6 +55,9 @@ _KEY_BYTES: Final = 32
 # Fields of /version, here and of the API server, and the form of their values.
 _VERSIONS: Final = frozenset({"version", "pythonVersion", "gitVersion", "platform"})
 _VERSION: Final = re.compile(r"[\w.+/-]{1,60}", re.ASCII)
+_NAMES: Final = frozenset(
+    {"namespace", "pod_namespace", "scheduler", "topology_key", "workload", "name"}
+)  # labels of metrics
 _NEEDED: Final = frozenset({"Namespace", "Node", "Pod"})
 _ERRORS: Final = (ServiceError, KubeError, WireError, DocumentError, OSError, ValueError, LookupError, TypeError)
 _ABOUT: Final = """\
@@ -223,9 +226,12 @@ class _Bundle:
     def _metrics(self) -> bytes:
         lines = []
         for name, labels, value in read_page(self._ask("/metrics").decode()):
-            shown = ",".join(f'{label}="{self._texts.message(text)}"' for label, text in labels.items())
+            shown = ",".join(f'{label}="{self._label(label, text)}"' for label, text in labels.items())
             lines.append(f"{name}{{{shown}}} {value}" if shown else f"{name} {value}")
         return ("\n".join(lines) + "\n").encode()
+
+    def _label(self, label: str, text: str) -> str:
+        return self._texts.name(text) if label in _NAMES else self._texts.message(text)
 
     def _doctor(self) -> bytes:
         if self._arguments.unreached:

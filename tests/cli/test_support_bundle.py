@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 import stat
 import tarfile
 from pathlib import Path
@@ -53,7 +54,9 @@ async def test_it_has_each_part_and_no_name(plugin: Plugin, tmp_path: Path) -> N
     plain = {name: gzip.decompress(body) if name.endswith(".gz") else body for name, body in parts.items()}
     assert {(name, each) for name, body in plain.items() for each in NAMES if each in body} == set()
     assert orjson.loads(parts["configuration.json"])["mode"] == "offload"
-    assert b"[+]pods ok" in parts["readyz.txt"]
+    assert re.findall(rb"\[\+\]x\S*", parts["readyz.txt"]) == []
+    assert b"[+]replicationcontrollers ok" in parts["readyz.txt"]
+    assert re.findall(rb'le="[^"]*x[^"]*"', parts["metrics.txt"]) == []
     assert b'extender_index_entries{kind="pods"} 4.0' in parts["metrics.txt"]
     assert orjson.loads(parts["versions.json"])["service"]["version"] == orjson.loads(parts["versions.json"])["command"]
     findings = orjson.loads(parts["doctor.json"])["findings"]
@@ -130,7 +133,9 @@ def test_words_of_messages_stay_and_names_do_not() -> None:
     assert "shop" not in said
     assert "web-1" not in said
     assert said.endswith(".")
+    assert texts.message("+ 1.048576e+06, v1.36.3, 99% and NaN") == "+ 1.048576e+06, v1.36.3, 99% and NaN"
     assert texts.message("10.1.2.3:8888") == f"{texts.names.text('10.1.2.3')}:8888"
     assert texts.message("pods are listed") == "pods are listed"
+    assert texts.message("web") == texts.names.text("web")  # a name that modules import, and no word of a message
     assert texts.name("listed") == texts.names.text("listed")  # a namespace of this name
     assert texts.message("pods are listed").startswith("pods are x")
