@@ -3,7 +3,7 @@
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 Clauses of the filter, in this order: own required affinity (with the first-pod rule), own anti-affinity, anti-affinity
 of existing pods. One intended difference: a negative namespaceSelector of the incoming pod covers the namespaces that
-it selects (KEP-2249), not every namespace as in kube-scheduler 1.36 (kubernetes#141526).
+it selects (KEP-2249), not every namespace as in kube-scheduler since 1.34 (kubernetes#141526).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -126,6 +126,15 @@ async def permit(api: Api) -> None:
         for found in yaml.safe_load_all(file.read_text("utf-8")):
             if found["apiVersion"].startswith("rbac.authorization.k8s.io/"):
                 await api.request("POST", path_of(placed := in_namespace(found)), placed, allow=[409])
+
+
+async def served(api: Api, documents: Iterable[JsonObject]) -> list[JsonObject]:
+    """The documents without admission policies where this API server serves none, before 1.30, as deploy/docs/secure.md says."""
+    found = await api.request("GET", "/apis/admissionregistration.k8s.io/v1")
+    kinds = {each["kind"] for each in found["resources"]}
+    return [
+        each for each in documents if each["kind"] in kinds or not each["kind"].startswith("ValidatingAdmissionPolicy")
+    ]
 
 
 def in_namespace(found: JsonObject) -> JsonObject:

@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from tests.e2e.certificates import AUTHORITY, CERTIFICATE, KEY, TOKEN_KEY, TOKEN_PUBLIC_KEY, write_certificates
-from tests.e2e.programs import Program, free_ports
+from tests.e2e.programs import NOT_TRIED, Program, free_ports
 
 HOST = "127.0.0.1"
 CONFIG = Path(__file__).resolve().parents[2] / "config"
@@ -43,9 +43,9 @@ _LOG_CYCLES = "--vmodule=schedule_one=3"
 # kube-scheduler as before 1.32, for `@pytest.mark.parametrize("scheduler_flags", HINTS_ON_AND_OFF)`: the gate is locked from
 # 1.34 on.
 WITHOUT_HINTS = ("--emulated-version=1.33", "--feature-gates=SchedulerQueueingHints=false")
-# Only the newest binary emulates the version; older ones have none by themselves.
-_EMULATES = pytest.mark.needs("a gate that is locked from 1.34 on", scheduler=36)
-HINTS_ON_AND_OFF = (pytest.param((), id="hints"), pytest.param(WITHOUT_HINTS, id="without hints", marks=_EMULATES))
+# Only the newest binary emulates the version. Older ones have no hints by themselves, or are not tried without.
+EMULATES = pytest.mark.needs(NOT_TRIED, scheduler=36)
+HINTS_ON_AND_OFF = (pytest.param((), id="hints"), pytest.param(WITHOUT_HINTS, id="without hints", marks=EMULATES))
 
 
 # One line for each write of pods and events that has been answered, with the client that made it.

@@ -17,7 +17,7 @@ from extender.simulator.json_objects import JsonObject, name_of
 from tests.deploy.building import DEPLOY, load_all
 from tests.deploy.policies.examples import API_VERSION, policy
 from tests.e2e.client import Api, path_of
-from tests.e2e.cluster import Cluster, eventually_ready, in_namespace
+from tests.e2e.cluster import Cluster, eventually_ready, in_namespace, served
 from tests.e2e.control_plane import EXTENDER_ACCOUNT, HOST
 from tests.e2e.programs import free_ports
 from tests.e2e.serving import Extender
@@ -171,7 +171,7 @@ async def with_policies(api: Api) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         await established(api)
         stack.push_async_callback(without_policies, api)
-        for document in installed():
+        for document in await served(api, installed()):
             path = path_of(document)
             await api.request("POST", path, document)
             stack.push_async_callback(api.delete, f"{path}/{name_of(document)}")

@@ -19,6 +19,8 @@ from pathlib import Path
 from extender.wire.api_server import minor_of
 
 VARIABLE = "KUBE_ASSETS_DIR"
+NOT_TRIED = "not tried"
+"""Begins the reason of a skipped test that says nothing about a version."""
 OLDER = "KUBE_OLDER_ASSETS_DIR"
 """Names a folder with kube-apiserver and kube-scheduler of the minor version before."""
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler")

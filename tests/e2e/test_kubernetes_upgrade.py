@@ -15,7 +15,7 @@ from tests.e2e.cluster import Cluster, open_cluster
 from tests.e2e.control_plane import ControlPlane, scheduler_document
 from tests.e2e.making_room import priority_class
 from tests.e2e.pod_groups import SETTINGS
-from tests.e2e.programs import OLDER
+from tests.e2e.programs import NOT_TRIED, OLDER
 from tests.e2e.restarting_control_plane import FULL, Round, patiently
 from tests.e2e.serving import Extender
 from tests.e2e.test_gangs import released
@@ -33,7 +33,9 @@ def older(assets: Path) -> Iterator[ControlPlane]:
     """A control plane of the earlier minor version."""
     folder = os.environ.get(OLDER)
     if not folder:
-        pytest.skip(f"{OLDER} is not set: it names a folder with the programs of the earlier minor version")
+        pytest.skip(
+            f"{NOT_TRIED}: {OLDER} is not set: it names a folder with the programs of the earlier minor version"
+        )
     with ControlPlane(assets, versions={"kube-apiserver": Path(folder), "kube-scheduler": Path(folder)}) as started:
         yield started
 
@@ -65,7 +67,8 @@ async def test_nothing_is_lost_or_wrong_while_each_part_is_upgraded_and_taken_ba
     """In the order of an upgrade: first the API server, then the scheduler; the way back is the other way round."""
     plane, api = released.plane, released.api
     old = Path(os.environ[OLDER])
-    await released.add_nodes(zones=2, per_zone=FULL // 2, cpu="2")
+    # Two pods of a round fill a node, but for the room of one constrained pod.
+    await released.add_nodes(zones=2, per_zone=FULL // 2, cpu="2100m")
     for name, value in (("high", 1000), ("middle", 10)):
         await api.request(
             "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class(name, value), allow=[409]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.deploy.building import DEPLOY, OVERLAYS, of_kind, overlay, overlay_with
 from tests.deploy.reading import blocks
-from tests.e2e.cluster import Cluster, eventually_ready
+from tests.e2e.cluster import Cluster, eventually_ready, served
 from tests.e2e.granting import kubeconfig_of_account
 from tests.e2e.overlays import (
     eventually_granted,
@@ -94,7 +94,8 @@ async def test_with_the_configurations_and_accounts_of_an_overlay_a_real_schedul
     settings = installed(name, "extender.yaml", certificates, plane)
     document = installed(name, file, certificates, plane)
     profile, *_ = document.get("profiles", [{"schedulerName": "default-scheduler"}])
-    await kubectl(cluster, "apply", documents=known(name))
+    documents = await served(cluster.api, known(name))
+    await kubectl(cluster, "apply", documents=documents)
     try:
         kubeconfigs = {
             account["metadata"]["name"]: await kubeconfig_of_account(
@@ -120,7 +121,7 @@ async def test_with_the_configurations_and_accounts_of_an_overlay_a_real_schedul
             await place_apart(cluster, document, profile["schedulerName"], *flags)
     finally:
         plane.scheduler.stop()
-        await kubectl(cluster, "delete", "--wait=false", documents=known(name))
+        await kubectl(cluster, "delete", "--wait=false", documents=documents)
     assert "forbidden" not in plane.scheduler.log()
 
 

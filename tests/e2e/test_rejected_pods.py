@@ -13,7 +13,7 @@ import pytest
 from extender.simulator.json_objects import JsonObject
 from tests.e2e.board import key_of
 from tests.e2e.cluster import Cluster
-from tests.e2e.control_plane import HINTS_ON_AND_OFF, WITHOUT_HINTS
+from tests.e2e.control_plane import EMULATES, HINTS_ON_AND_OFF, WITHOUT_HINTS
 from tests.simulator.plain import HOSTNAME, ZONE, affinity, namespace, pod, term
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -88,7 +88,11 @@ async def test_without_nominations_most_of_them_wait_for_good(cluster: Cluster) 
 
 
 @pytest.mark.core("requeue")
-@pytest.mark.parametrize(("requeues", "scheduler_flags"), [(True, ()), (False, ()), (True, WITHOUT_HINTS)])
+@pytest.mark.parametrize(
+    ("requeues", "scheduler_flags"),
+    [(True, ()), (False, ()), pytest.param(True, WITHOUT_HINTS, marks=EMULATES)],
+    ids=["requeued", "not requeued", "requeued without hints"],
+)
 async def test_pods_that_a_relabelled_namespace_lets_in_are_bound_if_they_are_requeued(
     cluster: Cluster, *, requeues: bool
 ) -> None:

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 MANY = {"mode": "offload", "schedulers": "many"}
 
 
+@pytest.mark.core("several schedulers")
 async def test_three_schedulers_place_one_backlog_without_a_flaw(cluster: Cluster) -> None:
     await place(cluster, MANY)
     assert await flaws(cluster.api) == Flaws()
@@ -50,6 +51,7 @@ async def test_a_scheduler_and_then_the_leader_die_amid_the_backlog(cluster: Clu
 
 
 @pytest.mark.core("several schedulers")
+@pytest.mark.needs("not tried: the test refuses bindings by a ValidatingAdmissionPolicy", api=30)
 async def test_a_binding_that_fails_gives_its_room_back_to_the_pod_of_another_scheduler(cluster: Cluster) -> None:
     """Nothing that kube-scheduler watches tells of it, and no later event comes."""
     await cluster.add_nodes(1, 1, cpu="1")

@@ -12,6 +12,7 @@ REPORT = """<testsuites><testsuite>
 <testcase name="one"><properties><property name="core" value="requeue"/></properties></testcase>
 <testcase name="two"><properties><property name="core" value="requeue"/></properties>
   <skipped message="a gate (1.36)"/></testcase>
+<testcase name="again"><properties><property name="core" value="augment"/></properties><skipped message="not tried (1.36)"/></testcase>
 <testcase name="three"><properties><property name="core" value="augment"/></properties>
   <failure message="AssertionError: assert 1 == 2&#10;more"/></testcase>
 <testcase name="four"><properties><property name="core" value="native"/></properties><skipped message="v1 (1.36)"/></testcase>

@@ -102,6 +102,7 @@ def test_too_much_skew_in_every_domain_is_reported_without_a_look_at_any_node() 
 
 OLD_AND_NEW = [pod("old", on="n1", app="web", hash="1"), pod("new", on="n2", app="web", hash="2")]
 BY_HASH = spread("zone", match_label_keys=["hash"], app="web")
+MERGED = spread("zone", match_label_keys=["hash"], app="web", hash="2")
 THREE = spread("zone", min_domains=3, app="web")
 GPU = [
     *(node("left-out", zone="z1", taints=[taint("gpu")]), node("alone", zone="z9", taints=[taint("gpu")])),
@@ -125,6 +126,8 @@ PASSING: dict[str, tuple[tuple[int, ...], list[Any], Json, Json, str]] = {
     "matchLabelKeys: the old revision": ((0, 0), OLD_AND_NEW, BY_HASH, {"hash": "1"}, "n2"),
     "matchLabelKeys: the new revision": ((0, 0), OLD_AND_NEW, BY_HASH, {"hash": "2"}, "n1"),
     "matchLabelKeys: another revision": ((0, 0), OLD_AND_NEW, BY_HASH, {"hash": "3"}, "n1 n2"),
+    # Since 1.34 the API server has merged the key into the selector as well, which changes nothing.
+    "matchLabelKeys: merged at creation": ((0, 0), OLD_AND_NEW, MERGED, {"hash": "2"}, "n1"),
     # Below minDomains the minimum counts as 0.
     "minDomains: too few": ((1, 1), [], THREE, {}, ""),
     "minDomains: one is empty": ((1, 1, 0), [], THREE, {}, "n3"),
