@@ -117,6 +117,26 @@ SPREAD_WORKLOADS: Final = gauge(
     "Workloads whose hard spread constraints policies direct, by skew: within or above maxSkew, or not_looked_at.",
 )
 
+EXECUTION_BROKEN: Final = gauge(
+    "extender_execution_broken{constraint}",
+    "What is broken of running pods that policies with `when: [Execution]` watch, by kind of constraint: pods above the "
+    "limit of a domain, pairs of pods that exclude each other, pods whose affinity does not hold.",
+)
+EXECUTION_PHI: Final = gauge(
+    "extender_execution_phi", "The sum of what is broken of running pods. Each move of a pod lowers it."
+)
+MOVES: Final = counter(
+    "extender_moves_total{result}",
+    "Moves of pods whose constraints were broken, by result: completed, in_vain (the replacement is broken too), refused (by "
+    "a disruption budget), failed, not_replaced, not_ready.",
+)
+MOVE_SECONDS: Final = histogram(
+    "extender_move_duration_seconds",
+    "Time of a move, from the decision until the replacement is ready or the move is given up.",
+    _SCHEDULING_SECONDS,
+    Source.STATE,
+)
+
 # -- requests
 
 REQUESTS: Final = counter("extender_requests_total{verb, code}", "Requests answered, by HTTP status.", Source.REQUEST)

@@ -301,7 +301,15 @@ class BrokenConstraints:
     @property
     def measure(self) -> int:
         """The sum of what is broken. O(what is broken)."""
-        return measure(finding for watched in self.found.values() for finding in watched.found)
+        return sum(self.by_kind().values())
+
+    def by_kind(self) -> dict[str, int]:
+        """The measure by kind of constraint. O(what is broken)."""
+        found: dict[WatchedConstraint, list[BrokenConstraint]] = {kind: [] for kind in WatchedConstraint}
+        for watched in self.found.values():
+            for finding in watched.found:
+                found[finding.place.kind].append(finding)
+        return {str(kind): measure(findings) for kind, findings in found.items()}
 
     def round(self, now: float) -> Steps[None]:
         """Compares every signature once, in steps. O(1) if nothing has changed, or no policy watches pods.

@@ -1,18 +1,45 @@
-"""Builds the part that moves pods: the mover, its writes and its metrics. Called by `compose/service.py`."""
+"""Builds the part that moves pods: the mover, its writes, its events and its metrics. Called by `compose/service.py`."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from extender.compose.foundation import Foundation, Job
-from extender.features.execution.mover import Mover
-from extender.settings.configuration import Settings
+from extender.features.execution.mover import Mover, Outcome
+from extender.features.execution.moves import Move
+from extender.tasks.events import EventLimit, EventRecorder
+from extender.telemetry import catalogue
+from extender.telemetry.verb_metrics import Distribution
+
+_EVENTS: Final = EventLimit(repeated_after=3600.0)
 
 
 def moves_of_cluster(base: Foundation) -> list[Job]:
     """The jobs; none if the settings disable it. They begin once the index holds the whole cluster."""
-    settings: Settings = base.settings
+    settings, seconds = base.settings, Distribution(catalogue.MOVE_SECONDS.buckets)
     if not (settings.policies.enabled and settings.execution.enabled):
         return []
+    events = EventRecorder(base.writer().create_event, base.clock, _EVENTS)
+
+    def ended(outcome: Outcome, _move: Move, duration: float) -> None:
+        if outcome not in (Outcome.REFUSED, Outcome.FAILED):
+            seconds.observe(duration)
+
     mover = Mover(
-        base.index, settings, base.writer(), base.clock, base.wall.utc, lambda: base.reflectors.freshness.is_ready
+        base.index,
+        settings,
+        base.writer(),
+        base.clock,
+        base.wall.utc,
+        lambda: base.reflectors.freshness.is_ready,
+        ended,
+        events.record,
     )
-    return [base.while_leading("moves of pods", mover.run)]
+    base.metrics.report(catalogue.EXECUTION_BROKEN, mover.broken.by_kind)
+    base.metrics.report(catalogue.EXECUTION_PHI, lambda: mover.broken.measure)
+    base.metrics.report(catalogue.MOVES, lambda: mover.outcomes)
+    base.metrics.report(catalogue.MOVE_SECONDS, lambda: seconds)
+    return [
+        base.while_leading("moves of pods", mover.run),
+        base.while_leading("events of moves", events.run),
+    ]

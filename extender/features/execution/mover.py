@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -36,7 +36,7 @@ from extender.features.execution.moves import Movable, Move, Neighbours, Planner
 from extender.features.execution.schema import pod_facts
 from extender.index.claims.reserved import move_key
 from extender.index.cluster import ClusterIndex
-from extender.kube.effects import PodRef
+from extender.kube.effects import ObjectEvent, PodRef
 from extender.kube.errors import Conflict, KubeError, NotFound, OverBudget, may_be_made
 from extender.kube.timing import Clock
 from extender.model.bounded import Steps, at_once
@@ -51,6 +51,8 @@ from extender.verbs.effective_pod import effective_pod
 T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
+BROKEN: Final = "ConstraintBroken"
+MOVED: Final = "Moved"
 FOLLOW_SECONDS: Final = 1.0  # between looks at moves under way
 ROUND_SECONDS: Final = 5.0  # between rounds, unless a move has ended
 _SLICE_SECONDS: Final = 0.002
@@ -146,8 +148,9 @@ class Mover:
         utc_now: Callable[[], datetime],
         is_complete: Callable[[], bool],
         ended: Callable[[Outcome, Move, float], None] = lambda _outcome, _move, _seconds: None,
+        record: Callable[[ObjectEvent, Hashable], None] = lambda _event, _about: None,
     ) -> None:
-        """``is_complete``: whether all kinds are listed and current."""
+        """``is_complete``: whether all kinds are listed and current. ``record``: queues an event about an object."""
         self.broken = BrokenConstraints(index.view, settings)
         self.under_way: dict[GroupKey, UnderWay] = {}
         self.outcomes: Counter[str] = Counter(dict.fromkeys(map(str, Outcome), 0))
@@ -158,6 +161,7 @@ class Mover:
         self._utc_now = utc_now
         self._is_complete = is_complete
         self._ended = ended
+        self._record = record
         self._planned: dict[PodSignature, _Planned] = {}
         self._planner: tuple[Planner, float] | None = None
         self._facts: dict[str, tuple[PodFacts, float]] = {}
@@ -231,6 +235,7 @@ class Mover:
             if watched is not None:
                 move, stuck = await self._in_slices(planner.find(watched, self._movable(), self._moves()))
                 planned[signature] = _Planned(watched, move, stuck, self._clock.now())
+                self._report(move, stuck)
             if self._clock.now() - now >= _LONGEST_PLANNING:
                 return
 
@@ -243,6 +248,15 @@ class Mover:
         planner = Planner(self._index.view, self._settings, neighbours)
         self._planner = planner, now
         return planner
+
+    def _report(self, move: Move | None, stuck: Sequence[Stuck]) -> None:
+        """Events on the pods about what is broken. The recorder drops repetitions."""
+        every: list[Move | Stuck] = [*([] if move is None else [move]), *stuck]
+        for found in every:
+            what = f"a move to {found.target} is planned" if isinstance(found, Move) else found.why
+            note = f"{found.broken} ({found.policy}): {what}"
+            event = ObjectEvent(PodRef.of(found.pod), "Warning", BROKEN, "Execution", note, self._utc_now())
+            self._record(event, found.pod.uid)
 
     def _moves(self) -> list[Move]:
         """The moves under way whose replacement is not bound yet."""
@@ -349,6 +363,8 @@ class Mover:
         pod = move.pod
         try:
             await self._writer.evict(PodRef.of(pod))
+            note = f"{move.broken}: evicted from {pod.node}, its replacement gets a place on {move.target}"
+            self._record(ObjectEvent(PodRef.of(pod), "Normal", MOVED, "Execution", note, self._utc_now()), None)
             _LOG.info(
                 "pod is moved",
                 extra={"pod": pod.full_name, "node": pod.node, "target": move.target, "why": move.broken},

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from extender.features.execution.directive import PAUSED_ANNOTATION
 from extender.features.execution.mover import Mover
 from extender.index.cluster import ClusterIndex
-from extender.kube.effects import PodRef
+from extender.kube.effects import ObjectEvent, PodRef
 from extender.kube.errors import Conflict, KubeError, NotFound, OverBudget, Rejected, Unreachable
 from extender.model.objects import Object, Pod
 from extender.model.policies import JsonObject, PolicyObject
@@ -69,6 +69,7 @@ class Scene:
     writes: Writes
     clock: FakeClock
     outcomes: list[tuple[str, str]]
+    events: list[ObjectEvent]
 
     async def rounds(self, count: int = 1, seconds: float = 1.0) -> None:
         for _ in range(count):
@@ -103,8 +104,13 @@ def scene(
     def ended(outcome: str, move: Any, _seconds: float) -> None:
         outcomes.append((move.pod.name, str(outcome)))
 
-    mover = Mover(index, chosen, writes, clock, lambda: NOW, lambda: is_complete, ended)
-    return Scene(index, mover, writes, clock, outcomes)
+    events: list[ObjectEvent] = []
+
+    def record(event: ObjectEvent, _about: object) -> None:
+        events.append(event)
+
+    mover = Mover(index, chosen, writes, clock, lambda: NOW, lambda: is_complete, ended, record)
+    return Scene(index, mover, writes, clock, outcomes, events)
 
 
 def askew(*counts: int, **fields: Any) -> list[Pod]:
@@ -336,6 +342,17 @@ async def test_all_policies_share_a_limit_and_namespaces_take_turns() -> None:
     moved = [pod for pod in here.index.pods.values() if pod.terminating]
     assert sorted(pod.namespace for pod in moved) == ["ns-0", "ns-0", "ns-1", "ns-1"]
     assert "all policies have begun execution.maxPerMinute moves" in here.waits
+
+
+async def test_events_say_what_is_broken_and_what_was_moved() -> None:
+    here = scene(*zoned(1, 1, 1), *askew(2, 0, 0))
+    await here.rounds(1)
+    zone = "topology.kubernetes.io/zone=a has 2 pods, at most 1 keep the spread"
+    assert [(event.type, event.reason, event.note) for event in here.events] == [
+        ("Warning", "ConstraintBroken", f"{zone} (ClusterPodSchedulingPolicy/watch): a move to b0 is planned"),
+        ("Normal", "Moved", f"{zone}: evicted from a0, its replacement gets a place on b0"),
+    ]
+    assert {event.about.reference()["name"] for event in here.events} == {"web-a0"}
 
 
 async def test_rows_say_since_when() -> None:
