@@ -134,6 +134,9 @@ def _from_snapshot(arguments: argparse.Namespace, namespace: str, name: str, bod
 def report(explanation: Explanation, is_wide: bool = False) -> Iterator[str]:  # noqa: FBT001, FBT002 (for print_answer)
     """The lines of an explanation."""
     yield f"{explanation.pod}: {explanation.state}"
+    yield from (f"broken: {text}" for text in explanation.broken)
+    if explanation.move:
+        yield f"{'move' if explanation.broken else 'watched'}: {explanation.move}"
     if not explanation.nodes:
         yield "there is no node"
     elif explanation.obstacles or explanation.passing:  # a pod that is placed has neither

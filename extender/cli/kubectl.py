@@ -54,7 +54,7 @@ from extender.wire.api_calls import leader_slice
 PROGRAM: Final = "kubectl placement"
 COMPLETED: Final = completion.Completed("kubectl-placement", "kubectl_complete-placement")
 COMMANDS: Final = frozenset(
-    {"explain", "whatif", "groups", "quota", "policy", "doctor", "domain", "ui", "support-bundle"}
+    {"explain", "whatif", "groups", "moves", "quota", "policy", "doctor", "domain", "ui", "support-bundle"}
 )
 # The namespaces of deploy/overlays. Elsewhere labels prove nothing: a tenant may give any label to a pod.
 NAMESPACES: Final = ("placement-extender", "placement-shared", "kube-system")

@@ -189,6 +189,7 @@ def service_of_cluster(
         base, parts.filter, explainer.rejection, traffic
     )
     missed = EventRecorder(base.writer().create_event, clock, EventLimit())
+    moves, move_jobs = moves_of_cluster(base)
     # 4. The verbs.
     # One for filter and preempt, so that both share the places of waiting requests.
     pods = _watched_pods(base)
@@ -238,6 +239,7 @@ def service_of_cluster(
         what_ifs=(what_ifs := _what_ifs(index, settings, clock, metrics)),
         shadow=None if shadow is None else shadow.page,
         decisions=log,
+        moves=moves,
     )
     # 5. The jobs. Those that write are wrapped (`while_leading`); the others run on every replica.
     jobs: list[Job] = [
@@ -250,7 +252,7 @@ def service_of_cluster(
         *rejected_pod_jobs,
         *_unasked_jobs(base, asking),
         *release_of_cluster(base, preemption),
-        *moves_of_cluster(base),
+        *move_jobs,
         *_policy_jobs(base, missed),
         *([("assumed pods", filter_service.run)] if settings.assumed_pods.enabled else []),
         *([("unanswered bindings", unanswered.run)] if settings.server.paths.bind else []),

@@ -11,6 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
+from extender.features.execution.answers import MovesAnswer
 from extender.kube.timing import SystemClock
 from extender.model.answers.shadow import ShadowPage
 from extender.model.objects import Pod
@@ -61,6 +62,7 @@ class Verbs:
       Its argument: how often the call was redirected.
     - ``shadow``: the last differences from the decisions of the scheduler's own plugins, with the figures. None: nothing is compared.
     - ``decisions``: the last answers, for explanations.
+    - ``moves``: so many broken constraints of running pods and their moves, of a namespace or of all (empty). None: nothing is watched.
     """
 
     filter: Callable[[ExtenderArgs], Awaitable[FilterResult]]
@@ -77,6 +79,7 @@ class Verbs:
     what_ifs: WhatIfService | None = None
     shadow: Callable[[int], ShadowPage] | None = None
     decisions: DecisionLog | None = None
+    moves: Callable[[str, int], MovesAnswer] | None = None
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from extender.features.execution.moves import state_of_running
 from extender.index.cluster import ClusterIndex
 from extender.index.gated import GatedGroup, GatedPodState
 from extender.index.view import ClusterView
@@ -119,7 +120,12 @@ class ExplainService:
     def _of_pod(self, pod: Pod, node: str, *, offers_changes: bool) -> Steps[Explanation]:
         state = self._state(pod)
         if state:
-            return Explanation(pod=pod.full_name, state=state, nodes=len(self._view.known), passing=0, fitting=0)
+            runs = pod.node and not pod.terminating
+            broken, move = (yield from state_of_running(pod, self._view, self._settings)) if runs else ((), "")
+            nodes = len(self._view.known)
+            return Explanation(
+                pod=pod.full_name, state=state, nodes=nodes, passing=0, fitting=0, broken=broken, move=move
+            )
         if pod.gated:
             return (yield from self._of_gated(pod, node, offers_changes=offers_changes))
         return (yield from explain(pod, self._view, self._settings, node, offers_changes=offers_changes))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from extender.compose.service import service_of_objects
+from extender.features.execution.answers import MoveRow, MovesAnswer
 from extender.model.answers import what_if
 from extender.model.answers.explanations import NoAnswerCause, NotExplained
 from extender.model.answers.pages import PageOf, PendingQuestion, TopologyQuestion
@@ -307,7 +308,8 @@ PAGES |= dict.fromkeys(IN_FLIGHT, "?limit=500")
 STREAM = ("GET", "/v1/decisions/stream")
 WHAT_IF = ("POST", "/v1/whatif")
 MANIFEST = ("GET", "/v1/manifests/{kind}/{name}")
-ALL = (MANIFEST, EXPLAIN, EXPLAIN_GIVEN, WHAT_IF, DECISIONS, SHADOW, ABOUT, STREAM, OVERVIEW, *PAGES)
+MOVES = ("GET", "/v1/moves")
+ALL = (MANIFEST, MOVES, EXPLAIN, EXPLAIN_GIVEN, WHAT_IF, DECISIONS, SHADOW, ABOUT, STREAM, OVERVIEW, *PAGES)
 
 
 def test_every_route_of_the_api_is_in_the_document_and_every_path_of_it_is_routed() -> None:
@@ -388,6 +390,27 @@ async def test_where_no_decisions_are_compared_it_is_said(serve: Serve) -> None:
     answer = await send(await serve(replace(AGREEABLE, shadow=None)), SHADOW)
     assert answer.status == HTTPStatus.NOT_FOUND
     assert (await answer.json())["error"] == "no decisions are compared here: shadow is false"
+
+
+async def test_moves_are_shown_as_the_document_says(serve: Serve) -> None:
+    row = MoveRow("shop/web", "TopologySpread", "skewed", "n0", "ClusterPodSchedulingPolicy/watch", "stuck", why="full")
+    asked = []
+
+    def moves(namespace: str, most: int) -> MovesAnswer:
+        asked.append((namespace, most))
+        return MovesAnswer(stuck=(row,), before=1, after=1)
+
+    client = await serve(replace(AGREEABLE, moves=moves))
+    page = await accepted(await send(client, MOVES, "?namespace=shop&limit=3"), MOVES)
+    assert ([each["why"] for each in page["stuck"]], asked) == (["full"], [("shop", 3)])
+    wrong = await send(client, MOVES, "?limit=0")
+    assert (wrong.status, (await wrong.json())["field"]) == (HTTPStatus.BAD_REQUEST, "limit")
+
+
+async def test_where_nothing_is_watched_it_is_said(serve: Serve) -> None:
+    answer = await send(await serve(replace(AGREEABLE, moves=None)), MOVES)
+    assert answer.status == HTTPStatus.NOT_FOUND
+    assert "execution.enabled is false" in (await accepted(answer, MOVES))["error"]
 
 
 WRONG_CONTAINERS: list[list[Json]] = [[], [{}], [{"name": "a"}], [{"image": "a"}]]

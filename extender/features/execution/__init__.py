@@ -9,7 +9,8 @@ pod is evicted, and its controller creates a replacement, for which a node is fo
   of the counts that each watched signature reads.
 - `moves` finds the best move of a pod in a trial on the live counts: filter passes the replacement, the measure of what
   is broken falls, and nothing that held breaks. `plan` lets moves follow one another on an index of its own.
-- `answers` has moves as the API and the commands show them, `cli` the command `extender moves`.
+- `answers` has moves as the API and the commands show them, `endpoint` answers `GET /v1/moves`, `cli` is the command
+  `extender moves`.
 - `mover` is the job of the leader: it claims the place of the replacement, evicts the pod, and follows the move to its end. The
   claim is a slot of `index/claims/reserved.py` under the key of the controller, and `rules/reserved_room.py` holds the
   replacement to it. `settings` is the section, `building` builds the job.

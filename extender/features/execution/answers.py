@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+NO_POLICY: Final = "no policy with `when: [Execution]` watches pods"
 
 
 class MoveRow(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

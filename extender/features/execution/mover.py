@@ -29,7 +29,7 @@ from enum import StrEnum
 from math import inf
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from extender.features.execution.answers import MoveRow
+from extender.features.execution.answers import NO_POLICY, MoveRow, MovesAnswer
 from extender.features.execution.broken import BrokenConstraints, WatchedPods, broken_constraints, is_evicting
 from extender.features.execution.directive import PodFacts
 from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck, passes_on
@@ -162,6 +162,7 @@ class Mover:
         self._is_complete = is_complete
         self._ended = ended
         self._record = record
+        self.is_leading = False
         self._planned: dict[PodSignature, _Planned] = {}
         self._planner: tuple[Planner, float] | None = None
         self._facts: dict[str, tuple[PodFacts, float]] = {}
@@ -171,6 +172,7 @@ class Mover:
 
     async def run(self) -> None:
         """Until cancelled. Claims of moves end with it."""
+        self.is_leading = True
         try:
             while True:
                 begun = self._clock.now()
@@ -183,6 +185,8 @@ class Mover:
                     await self._clock.sleep(FOLLOW_SECONDS)
                     await self._follow()
         finally:
+            self.is_leading = False
+            self._planned.clear()
             for key in self.under_way:
                 self._index.reserved.release(key)
             self.under_way.clear()
@@ -500,6 +504,25 @@ class Mover:
         self._ended(outcome, move, self._clock.now() - under_way.began)
 
     # -- what a person sees
+
+    def answer(self, namespace: str = "", most: int = 1000) -> MovesAnswer:
+        """The first rows, of a namespace or of all."""
+        rows = [row for row in self.rows() if not namespace or row.pod.startswith(f"{namespace}/")]
+        moves = [row for row in rows if row.state != "stuck"]
+        stuck = [row for row in rows if row.state == "stuck"]
+        notes = []
+        if not self.is_leading:
+            notes.append("this replica does not lead: only the leader plans moves")
+        elif not any(policy.execution is not None for policy in self._index.policies):
+            notes.append(NO_POLICY)
+        elif len(rows) > most:
+            notes.append(f"{len(rows) - most} more rows")
+        lowers = sum(row.lowers for row in moves)
+        before = self.broken.measure
+        shown = moves[:most]
+        return MovesAnswer(
+            tuple(shown), tuple(stuck[: most - len(shown)]), before, max(before - lowers, 0), tuple(notes)
+        )
 
     def rows(self) -> Iterator[MoveRow]:
         """Moves under way, planned moves in order, and broken constraints without a move."""

@@ -151,6 +151,25 @@ def passes_on(pod: Pod, node: str, view: ClusterView, settings: Settings) -> boo
     return filters.reason(number) is None and fit.reason(number) is None
 
 
+def state_of_running(pod: Pod, view: ClusterView, settings: Settings) -> Steps[tuple[tuple[str, ...], str]]:
+    """What is broken of a pod on a node, and the move that mends it or why there is none; nothing if no policy watches it.
+
+    O(signatures + nodes × clauses).
+    """
+    policy, number = watching_policy(pod.signature, view, settings), view.known.get(pod.node)
+    if policy is None or policy.execution is None or number is None:
+        return (), ""
+    findings = yield from broken_constraints({number: 1}, pod, view, settings, policy.execution.constraints)
+    if not findings:
+        return (), f"no constraint is broken that {policy.key} watches"
+    neighbours = Neighbours(view, settings)
+    yield from neighbours.collect()
+    watched = WatchedPods(pod.signature, policy, policy.execution, findings)
+    found = Planner(view, settings, neighbours).try_pod(pod, watched, Movable())
+    text = f"a move to {found.target} would mend it" if isinstance(found, Move) else found or ""
+    return tuple(finding.text for finding in findings), text
+
+
 @dataclass(slots=True)
 class _SpreadOfOthers:
     """A hard constraint that counts the pod which is moved, and how many pods have it in each domain.

@@ -214,6 +214,8 @@ class Explanation(Value, frozen=True):
     - ``is_changed``: the cluster changed while this was computed, so parts may not agree
     - ``gates``: the scheduling gates of the pod
     - ``group``: what removes our own gate; then nodes are judged as if the pod were released into the group's domain
+    - ``broken``: of a pod on a node, the constraints that a policy watches and that are broken; ``move``: the move that mends
+      them, or why there is none
     - ``asked``: whether a scheduler looks at the pod; absent if the pod is not pending, or if this replica does not
       lead
     """
@@ -236,3 +238,5 @@ class Explanation(Value, frozen=True):
     gates: tuple[str, ...] = ()
     group: HeldGroup | None = None
     asked: Asked | None = None
+    broken: tuple[str, ...] = ()
+    move: str = ""

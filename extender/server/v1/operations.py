@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
+from extender.features.execution import endpoint
 from extender.server.collaborators import COLLABORATORS
 from extender.server.openapi import Operation, document_of
 from extender.server.v1 import decisions, explain, pages, what_if
@@ -25,6 +26,7 @@ OPERATIONS: Final = (
     *explain.OPERATIONS,
     *decisions.OPERATIONS,
     *what_if.OPERATIONS,
+    *endpoint.OPERATIONS,
     Operation("getOpenapi", "GET", "/v1/openapi.json", openapi, "This document.", dict[str, Any]),
 )
 

@@ -89,9 +89,14 @@ def review_policy(
     warnings = [*_warnings_of(policy, request.obj.get("spec") or {}, policies, labels_of, nodes)]
     if not settings.decides_spread:
         warnings += _without_effect(policy.directives)
+    if policy.execution is not None and settings.mode == "augment":
+        warnings.append(_AUGMENT)
     return allowed(request.uid, warnings=warnings)
 
 
+_AUGMENT: Final = (
+    "spec.execution: in mode augment only node affinity is watched, and what policies direct about other pods"
+)
 _MOST_CONTRADICTIONS: Final = 5
 _MOST_TERMS: Final = 1000
 _MOST_UNKNOWN: Final = 100  # more are not shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from extender.features.execution.directive import PAUSED_ANNOTATION
+from extender.simulator.apiserver.kinds import NAMESPACES, OWN_POLICY_KINDS
+from extender.simulator.apiserver.server import ApiServer
 from tests.builders import Json, namespace_json, node_json, pod_json, spread
 from tests.cli.printing import Result, called
 from tests.features.execution.watching import ROOM
@@ -125,7 +129,37 @@ def test_a_file_that_is_no_policy_is_refused(run: partial[Result], tmp_path: Pat
     assert text in found.err
 
 
-def test_without_an_action_the_usage_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_needs_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        called(capsys, "moves")
+        called(capsys, "moves", "--snapshot", "cluster.json")
     assert ended.value.code == 2
+
+
+PAUSED: dict[str, tuple[str, list[str]]] = {
+    "a cluster-wide policy": ("ClusterPodSchedulingPolicy", []),
+    "a policy of a namespace": ("PodSchedulingPolicy", ["-n", "default"]),
+}
+
+
+@pytest.mark.parametrize(("kind", "more"), PAUSED.values(), ids=PAUSED)
+async def test_moves_of_a_policy_are_paused_and_resumed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str, more: list[str]
+) -> None:
+    namespace = {"namespace": "default"} if more else {}
+    body = policy_json("watch", **EXECUTION) | {"kind": kind, "metadata": {"name": "watch", **namespace}}
+    (served,) = [each for each in OWN_POLICY_KINDS if each.kind == kind]
+    async with ApiServer() as api:
+        await api.create(NAMESPACES, namespace_json("default"))
+        await api.create(served, body)
+        access = ["--kubeconfig", str(api.write_kubeconfig(tmp_path / "kubeconfig"))]
+        annotations = []
+        for action in ("pause", "resume"):
+            found = await asyncio.to_thread(called, capsys, "moves", action, "watch", *more, *access)
+            assert (found.code, found.err) == (0, "")
+            (stored,) = api.store.table(served).objects.values()
+            annotations.append(stored.read()["metadata"].get("annotations") or {})
+        assert [PAUSED_ANNOTATION in each for each in annotations] == [True, False]
+        found = await asyncio.to_thread(called, capsys, "moves", "pause", "absent", *more, *access)
+        assert (found.code, f"{kind} absent" in found.err) == (1, True)
+        found = await asyncio.to_thread(called, capsys, "moves", "pause", "../x", *more, *access)
+        assert (found.code, "is no name of an object" in found.err) == (1, True)

@@ -117,3 +117,14 @@ def test_the_table_says_what_will_be_watched(command: Command) -> None:
     line = "watched while it runs: NodeAffinity, TopologySpread by ClusterPodSchedulingPolicy/watch (Evict)"
     assert line in map(str.strip, found.out.splitlines())
     assert not found.err  # such a policy directs something
+
+
+def test_what_augment_cannot_watch_is_said(command: Command, tmp_path: Path) -> None:
+    config = tmp_path / "extender.yaml"
+    config.write_text(
+        "{apiVersion: placement.extender.dev/v1alpha1, kind: ExtenderConfiguration, mode: augment}", "utf-8"
+    )
+    for more, count in (["--config", str(config)], 1), ([], 0):
+        found = command.on([policy_json("watch", when=["Execution"])], *more)
+        warnings = found.document["policies"][0]["warnings"]
+        assert len([text for text in warnings if text.startswith("spec.execution: in mode augment only")]) == count

@@ -12,6 +12,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
+from extender.cli.main import main
 from extender.cli.simulate import lead_to_webhook, read_objects, scenario_settings
 from extender.compose.embedded import FREE_PORT, service_running
 from extender.simulator.apiserver.kinds import PODS
@@ -75,7 +76,9 @@ class Kubelet:
 
 
 @asynccontextmanager
-async def serving(running: list[dict[str, Any]], **execution: Any) -> AsyncIterator[SimulatedCluster]:
+async def serving(
+    running: list[dict[str, Any]], controller: str = "ReplicaSet"
+) -> AsyncIterator[tuple[SimulatedCluster, str]]:
     document = scenario(
         cluster={
             "files": ["policies/webhook.yaml"],
@@ -83,9 +86,9 @@ async def serving(running: list[dict[str, Any]], **execution: Any) -> AsyncItera
             "namespaces": [{"name": "shop"}],
             "running": running,
         },
-        templates={"web": {"labels": {"app": "web"}, "controller": "ReplicaSet", "spec": SPREAD}},
+        templates={"web": {"labels": {"app": "web"}, "controller": controller, "spec": SPREAD}},
         scheduler={"podInitialBackoff": "100ms", "podMaxBackoff": "1s"},
-        extender={"policies": {"enabled": True}, "execution": execution},
+        extender={"policies": {"enabled": True}},
     )
     play = parse_scenario(document)
     objects = [*read_objects(play, str(CONFIG)), POLICY]
@@ -98,7 +101,7 @@ async def serving(running: list[dict[str, Any]], **execution: Any) -> AsyncItera
         await simulated.begin(url)
         kubelet = asyncio.create_task(Kubelet(simulated).run())
         try:
-            yield simulated
+            yield simulated, url
         finally:
             kubelet.cancel()
             await asyncio.gather(kubelet, return_exceptions=True)
@@ -121,7 +124,7 @@ def names(simulated: SimulatedCluster) -> set[str]:
 @pytest.mark.parametrize("node", ["node-0", "node-*"])
 async def test_pods_move_until_the_spread_holds_and_then_rest(node: str) -> None:
     running = {"template": "web", "count": 6, "namespaces": "shop", "nodes": node}
-    async with serving([running]) as simulated, asyncio.timeout(PATIENCE):
+    async with serving([running]) as (simulated, url), asyncio.timeout(PATIENCE):
         while zones(simulated) != {"zone-0": 2, "zone-1": 2, "zone-2": 2}:
             simulated.clock.jump(1)
             await asyncio.sleep(0.05)
@@ -131,3 +134,26 @@ async def test_pods_move_until_the_spread_holds_and_then_rest(node: str) -> None
             await asyncio.sleep(0.01)
         assert zones(simulated).total() == 6
         assert len([name for name in names(simulated) if "-again-" in name]) == (4 if node == "node-0" else 0)
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/moves?namespace=shop") as response:
+            assert (response.status, await response.json()) == (200, {})
+
+
+async def test_the_moves_of_the_leader_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a controller no pod is moved."""
+    running = {"template": "web", "count": 4, "namespaces": "shop", "nodes": "node-0"}
+    async with serving([running], controller="") as (simulated, url), asyncio.timeout(PATIENCE):
+        code, out = 0, ""
+        while "stuck" not in out:
+            simulated.clock.jump(1)
+            await asyncio.sleep(0.05)
+            code = await asyncio.to_thread(main, ["moves", "--url", url])
+            out = capsys.readouterr().out
+        lines = [line.split() for line in out.splitlines()]
+        assert (code, lines[0]) == (0, ["NAMESPACE", "POD", "CONSTRAINT", "SINCE", "FROM", "TO", "STATE", "WHY"])
+        assert (lines[1][0], lines[1][2], lines[1][4:7]) == ("shop", "TopologySpread", ["node-0", "-", "stuck"])
+        assert await asyncio.to_thread(main, ["explain", "shop/web-old-0", "--url", url]) == 0
+        assert capsys.readouterr().out.splitlines() == [
+            "shop/web-old-0: on node node-0",
+            f"broken: {ZONE}=zone-0 has 4 pods, at most 1 keep the spread",
+            "move: no controller replaces the pod",
+        ]
