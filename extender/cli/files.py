@@ -15,8 +15,8 @@ import orjson
 import yaml
 
 from extender.cli.main import CommandError
-from extender.cli.yaml_bounds import BoundedLoader
 from extender.kube.credentials import ACCOUNT_FOLDER, Access
+from extender.kube.yaml_bounds import BoundedLoader
 from extender.model.documents import DocumentError
 from extender.settings.configuration import DEFAULT_NAMESPACE, Settings, parse_settings
 from extender.settings.connections import Kube

@@ -28,12 +28,14 @@ import yaml
 
 from extender.kube.errors import BadAccess
 from extender.kube.timing import Clock
+from extender.kube.yaml_bounds import BoundedLoader
 
 _LOG = logging.getLogger(__name__)
 
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 REFRESH_SECONDS: Final = 60.0
 _PATHS: Final = ":"  # between the paths of several kubeconfigs
+_MOST_VALUES: Final = 100_000  # of a kubeconfig; a context with its cluster and user has about twenty
 
 # Reads a token: the value of the header Authorization.
 ReadToken = Callable[[], Awaitable[str]]
@@ -120,6 +122,8 @@ async def load_credentials(access: Access, clock: Clock) -> Credentials:
             if not file.user.keys() & {"exec", "auth-provider"}:
                 return await file.credentials(clock)
             file.require_plugin()
+        for name in filter(Path.is_file, map(Path, access.kubeconfig.split(_PATHS))):
+            _document(name)  # the library has no bound
         return await _by_the_library(access, clock)
     except Exception as error:
         # A malformed file raises whatever its line happens to cause: YAML errors, asserts, key errors.
@@ -164,7 +168,7 @@ def contexts_of(access: Access) -> tuple[str, Mapping[str, str]]:
     current = access.context
     for path in filter(Path.is_file, (Path(name).expanduser() for name in access.kubeconfig.split(_PATHS) if name)):
         try:
-            document = yaml.safe_load(path.read_text("utf-8")) or {}
+            document = _document(path)
             current = current or document.get("current-context") or ""
             for context in document.get("contexts") or ():
                 namespaces.setdefault(context["name"], (context.get("context") or {}).get("namespace") or "default")
@@ -175,6 +179,18 @@ def contexts_of(access: Access) -> tuple[str, Mapping[str, str]]:
     if current not in namespaces:
         raise BadAccess(f"kubeconfig {access.kubeconfig}: no context is named {current}")
     return current, namespaces
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """A kubeconfig. Its values are bounded, because a text of aliases can stand for more than the memory holds.
+
+    Raises what a malformed file causes.
+    """
+    documents = BoundedLoader(path.read_bytes(), _MOST_VALUES).documents()
+    document: Any = (documents[0] if documents else None) or {}
+    if not isinstance(document.get("current-context") or "", str):
+        raise TypeError("current-context: expected text")
+    return dict(document)
 
 
 class _KubeconfigFile:
@@ -191,7 +207,7 @@ class _KubeconfigFile:
     def read(cls, access: Access) -> Self:
         """Reads the only file."""
         path = Path(access.kubeconfig).expanduser()
-        return cls(path, yaml.safe_load(path.read_text("utf-8")), access.context)
+        return cls(path, _document(path), access.context)
 
     def _named(self, kind: str, name: str) -> Mapping[str, Any]:
         for entry in self._document[f"{kind}s"]:

@@ -167,14 +167,36 @@ async def test_a_plugin_that_is_not_there_is_named(tmp_path: Path, command: str)
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "current-context: gone\ncontexts: []\nclusters: []\nusers: []\n", "- a list\n"],
-    ids=["empty", "no YAML", "context missing", "no mapping"],
+    ["", "{", "current-context: gone\ncontexts: []\nclusters: []\nusers: []\n", "- a list\n", "current-context: [a]\n"],
+    ids=["empty", "no YAML", "context missing", "no mapping", "context no text"],
 )
 async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     with pytest.raises(BadAccess, match=str(path)):
         await load_credentials(Access(kubeconfig=str(path)), FakeClock())
+    with pytest.raises(BadAccess, match=str(path)):
+        contexts_of(Access(kubeconfig=str(path)))
+
+
+@pytest.mark.parametrize("field", ["token", "installHint", "server", "current-context"])
+@pytest.mark.parametrize("files", [1, 2])
+async def test_aliases_of_a_kubeconfig_do_not_fill_the_memory(tmp_path: Path, field: str, files: int) -> None:
+    """The text has a few hundred bytes and stands for 10,000,000,000 values."""
+    path, other = tmp_path / "config", tmp_path / "other"
+    other.write_text("{}\n")
+    access = write_kubeconfig(path, "https://here:1", {"exec": {"command": "gone"}, "token": "secret"})
+    levels = ["level0: &level0 [x, x, x, x, x, x, x, x, x, x]"]
+    levels += [f"level{n}: &level{n} [{', '.join([f'*level{n - 1}'] * 10)}]" for n in range(1, 10)]
+    document = path.read_text()
+    value = {"installHint": "command: gone"}.get(field, f"{field}:")
+    (line,) = [line for line in document.splitlines() if value in line and "there" not in line]
+    path.write_text("\n".join([*levels, document.replace(line, f"{line.partition(field)[0]}{field}: *level9")]))
+    names = ":".join([str(path), str(other)][:files])
+    with pytest.raises(BadAccess, match="more than 100,000 values, counting the values of each alias"):
+        await load_credentials(Access(kubeconfig=names, context=access.context), FakeClock())
+    with pytest.raises(BadAccess, match="more than 100,000 values"):
+        contexts_of(Access(kubeconfig=names))
 
 
 @pytest.mark.parametrize(
