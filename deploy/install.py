@@ -102,16 +102,21 @@ With POLICIES=1, `kubectl apply -f deploy/overlays/schedulers/policy.yaml` gives
 }
 
 
+def printable(text: str) -> str:
+    """Without what controls a terminal: a kubeconfig and an API server can have it in names and messages."""
+    return "".join(char if char.isprintable() or char == "\n" else f"\\u{ord(char):04x}" for char in text)
+
+
 def kubectl(*arguments: str) -> str:
-    """What it prints. InstallError with its last words where it fails."""
+    """What it prints, without escapes. InstallError with its last words where it fails."""
     program = shutil.which("kubectl")
     if program is None:
         raise InstallError("kubectl is not installed, or not on PATH; see https://kubernetes.io/docs/tasks/tools/")
     done = subprocess.run([program, *arguments], check=False, capture_output=True, text=True)
     if done.returncode:
         said = done.stderr.strip() or done.stdout.strip()
-        raise InstallError(f"kubectl {' '.join(arguments)}:\n{said}")
-    return done.stdout
+        raise InstallError(f"kubectl {' '.join(arguments)}:\n{printable(said)}")
+    return printable(done.stdout)
 
 
 def layout_named(name: str) -> Layout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -420,6 +421,14 @@ WRONG: tuple[tuple[Json, str], ...] = (
     ({"networkPolicy": {"apiServerPorts": [0]}}, "/networkPolicy/apiServerPorts/0"),
     ({"config": []}, "/config"),
     ({"nameSuffix": "A\u001b[31m"}, "/nameSuffix"),
+    ({"networkPolicy": {"metricsNamespace": "a\u001b[2J"}}, "/networkPolicy/metricsNamespace"),
+    ({"tls": {"secrets": {"server": "a\u001b[2J"}}}, "/tls/secrets/server"),
+    ({"service": {"clusterIP": "any"}}, "/service/clusterIP"),
+    ({"image": {"repository": "a\n  hostNetwork: true"}}, "/image/repository"),
+    ({"scheduler": {"extraConfig": []}}, "/scheduler/extraConfig"),
+    ({"resources": "256Mi"}, "/resources"),
+    ({"tolerations": {"key": "a"}}, "/tolerations"),
+    ({"podMonitor": True}, "/podMonitor"),
 )
 
 
@@ -434,6 +443,34 @@ def test_what_stands_in_a_value_is_no_template() -> None:
     (config,) = of_kind(chart(config={"note": "{{ .Values.image }}", "more": '"\n---\nkind: Pod'}), "ConfigMap")
     found = yaml.safe_load(config["data"]["extender.yaml"])
     assert (found["note"], found["more"]) == ("{{ .Values.image }}", '"\n---\nkind: Pod')
+
+
+def test_aliases_of_a_values_file_are_refused_before_they_fill_the_memory(tmp_path: Path) -> None:
+    levels = [f"level{n}: &level{n} [{', '.join([f'*level{n - 1}'] * 10)}]" for n in range(1, 10)]
+    file = tmp_path / "values.yaml"
+    file.write_text(
+        "\n".join(["level0: &level0 [x, x, x, x, x, x, x, x, x, x]", *levels, "extraArgs: *level9"]), "utf-8"
+    )
+    with pytest.raises(ValueRefusedError, match="excessive aliasing"):
+        helm("template", "release", str(CHART), f"--values={file}")
+
+
+@EACH
+def test_the_notes_of_a_release_have_the_commands_up_to_the_first_pod_and_no_escape(layout: str) -> None:
+    hostile = "{{ .Release.Name }}\u001b[2J"
+    values: Json = {"layout": layout, "podAnnotations": {"a": hostile}, "extraArgs": [hostile]}
+    printed = helm("install", "release", str(CHART), "--dry-run=client", "--namespace=any", values=values)
+    assert "\u001b" not in printed
+    notes = printed.partition("NOTES:")[2]
+    workload = {"secondScheduler": "deployment/placement-scheduler"}.get(layout, "deployment/placement-extender")
+    assert f"kubectl -n any rollout status {workload}" in notes
+    assert "`kubectl placement doctor --extender-namespace any`" in notes
+    first = {"secondScheduler": '"placement-scheduler"', "schedulers": '"placement-scheduler-0"'}.get(layout)
+    assert (
+        first is None
+        or f"""kubectl run first --image=registry.k8s.io/pause:3.10 --overrides='{{"spec": {{"schedulerName": {first}}}}}'"""
+        in notes
+    )
 
 
 @EACH

@@ -199,6 +199,18 @@ def test_what_fails_is_said(
     assert text in said
 
 
+def test_escapes_in_a_kubeconfig_and_in_an_answer_do_not_reach_the_terminal(
+    told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "\033]0;owned\007{{ .X }}"
+    told.answer(config=(0, hostile), rollout=(1, f"error: {hostile}"))
+    assert main(["deploy", "--image", IMAGE]) == 1
+    said = capsys.readouterr()
+    for text in said:
+        assert "\\u001b]0;owned\\u0007{{ .X }}" in text
+        assert not {"\033", "\007"} & set(text)
+
+
 def test_without_kubectl_nothing_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
