@@ -120,7 +120,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
     checked: list[str] = []
     facts = Facts(configured or Settings(), time.time(), knows_settings=configured is not None)
     url = address_of(arguments, facts.settings)
-    facts = replace(facts, url=url)
+    facts = replace(facts, url=url, leads=getattr(arguments, "leads", False))
     try:
         state = read_service(url, trust_of(arguments))
         # From here on the settings of the running service count, because the file may have changed since its start.

@@ -8,8 +8,8 @@ proxy cannot be used:
 2. It passes on a Host that the service does not know.
 3. A NetworkPolicy may keep it out.
 
-The Service has no selector, so this module chooses the pod: among ready pods the leader, which the EndpointSlice names. A tenant
-can write the labels of a pod, its account, the objects of a namespace and a Secret for them. So pods are searched only in the
+The Service has no selector, so this module chooses the pod: among ready pods the leader, which the EndpointSlice names, or the pod
+whose kube-scheduler holds its Lease. A tenant can write the labels of a pod, its account, the objects of a namespace and a Secret for them. So pods are searched only in the
 namespaces of deploy/, in a namespace that the user names, and in the namespaces of the accounts that the extender's
 ClusterRoleBinding names.
 https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/
@@ -68,6 +68,7 @@ _FILES: Final = {"ca_file": "ca.crt", "cert_file": "tls.crt", "key_file": "tls.k
 _ACCOUNT: Final = "placement-extender"  # in every overlay; as a sidecar the container too has this name
 _CONTAINERS: Final = frozenset({"extender", _ACCOUNT})
 _PORT: Final = 8888
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"  # of schedulers, also of the chart's
 _ERROR: Final = re.compile(
     r"""(?:err="|^error: (?!lost connection))(.*?)"?$"""
 )  # in a line of kubectl's log, or its last
@@ -128,7 +129,7 @@ def _run(arguments: argparse.Namespace) -> int:
             # A support bundle is wanted most where the service cannot be reached.
             arguments.unreached = "; ".join(error.lines)
             return int(run(arguments))
-        arguments.forward = str(pod)
+        arguments.forward, arguments.leads = str(pod), pod.leads
         if "account" in arguments:  # of `doctor`, which reviews the permissions of the service, not of the user
             arguments.account = arguments.account or pod.account
         arguments.url, log = forward.url, forward.errors
@@ -170,7 +171,9 @@ class ServicePod(NamedTuple):
     is_running: bool
     is_ready: bool
     account: str
+    node: str = ""
     waits_for: str = ""
+    leads: bool = False
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -198,6 +201,7 @@ class ServicePod(NamedTuple):
             _ACCOUNT
             if container["name"] == _ACCOUNT
             else f"system:serviceaccount:{pod['metadata']['namespace']}:{_ACCOUNT}",
+            (pod.get("spec") or {}).get("nodeName") or "",
             _waits_for(status),
         )
 
@@ -233,8 +237,7 @@ def _find_pod(kube: Kube, namespace: str) -> ServicePod:
                 raise CommandError(f"no pod of the extender runs: {', '.join(shown)}", "see `kubectl describe`", *image)
             # A pod that is not ready answers too, and says what it waits for.
             ready = [pod for pod in running if pod.is_ready] or running
-            leader = await _leader(session.reads, ready[0].namespace) if len(ready) > 1 else ""
-            return next((pod for pod in ready if pod.name == leader), ready[0])
+            return await _leader(session.reads, ready) if len(ready) > 1 else ready[0]._replace(leads=True)
 
     try:
         return run_on_loop(find())
@@ -305,17 +308,34 @@ async def _granted(connection: Connection) -> list[str]:
     )
 
 
-async def _leader(connection: Connection, namespace: str) -> str:
-    """The name of the leader's pod, by the EndpointSlice; empty if unknown.
+async def _leader(connection: Connection, pods: Sequence[ServicePod]) -> ServicePod:
+    """The leader: by the EndpointSlice, or by the Lease of the kube-scheduler in the pod; the first pod if neither can be read.
 
-    Every replica explains, but only the leader knows which pods are assumed.
+    Every replica explains, but only the leader gets the scheduler's calls, so it alone knows which pods are assumed.
     """
-    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices/{LEADER_SLICE}"
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{pods[0].namespace}/endpointslices/{LEADER_SLICE}"
     try:
-        slice_ = orjson.loads(await connection.call("GET", path))
+        endpoints = orjson.loads(await connection.call("GET", path)).get("endpoints") or ()
     except KubeError:
-        return ""
-    return next((str((endpoint.get("targetRef") or {}).get("name")) for endpoint in slice_.get("endpoints") or ()), "")
+        endpoints = ()
+    named = {str((endpoint.get("targetRef") or {}).get("name")) for endpoint in endpoints}
+    names = named or await _schedulers(connection, pods)
+    return next((pod._replace(leads=True) for pod in pods if pod.name in names), pods[0])
+
+
+async def _schedulers(connection: Connection, pods: Sequence[ServicePod]) -> set[str]:
+    """The names of the pods whose kube-scheduler holds its Lease; empty if Leases may not be listed."""
+    try:
+        leases = [orjson.loads(item) for item in await read_list(connection, _LEASES)]
+    except KubeError:
+        return set()
+    names = set[str]()
+    for lease in leases:
+        # kube-scheduler writes HOST_UUID. The host is the pod, or with the host's network the node, which other components name too.
+        host = str((lease.get("spec") or {}).get("holderIdentity") or "").rpartition("_")[0]
+        is_schedulers = lease["metadata"]["name"].endswith("scheduler")
+        names |= {pod.name for pod in pods if host and (host == pod.name or (is_schedulers and host == pod.node))}
+    return names
 
 
 def _client_files(kube: Kube, pod: ServicePod, folder: Path) -> dict[str, str]:

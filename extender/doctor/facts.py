@@ -251,7 +251,7 @@ class Facts:
     - ``unread_pods``: why this command may not read pods, or empty.
     - ``policies``, ``quotas``, ``groups``: None also if they are disabled. Of groups only the pods without a node are known.
     - ``api_server``: None if it could not be read. ``dropped_fields``: fields of a new pod that it drops, as a dry run shows.
-    - ``url``: where the service answers. ``unserved``: by URL of another extender of the scheduler, why it does not answer.
+    - ``url``: where the service answers. ``leads``: whether this replica is known to be the one that a scheduler calls. ``unserved``: by URL of another extender of the scheduler, why it does not answer.
     """
 
     settings: Settings
@@ -270,6 +270,7 @@ class Facts:
     groups: Groups | None = None
     knows_settings: bool = True
     url: str = ""
+    leads: bool = False
     deployment: Deployment = Deployment()
     unserved: Mapping[str, str] = field(default_factory=dict)
     api_server: ApiServer | None = None

@@ -205,6 +205,11 @@ def _not_called(facts: Facts) -> Finding:
         remedy = "create a pod; if the call is still missing, start the scheduler with the output of `extender config generate`"
         return Finding("error", "called", never, remedy)
     # Pods were placed since the service started, so a scheduler runs, and none of its requests came here.
+    if facts.queue.scheduled and facts.deployment.schedulers > 1 and not facts.leads:
+        # Beside each of these schedulers is an extender of its own, and only one scheduler works.
+        problem = f"{never}; {facts.deployment.schedulers} pods have a scheduler beside the extender, and this one may stand by"
+        remedy = "ask the pod whose scheduler holds the Lease: `kubectl placement doctor` finds it, if you may list the Leases of kube-system"
+        return Finding("info", "called", problem, remedy)
     if facts.queue.scheduled:
         problem = f"{never}, but {counted(facts.queue.scheduled, 'pod')} {agreeing(facts.queue.scheduled, 'was', 'were')} bound meanwhile: it places pods without the extender"
         remedy = "put the output of `extender config generate` into the scheduler's --config file and restart it"

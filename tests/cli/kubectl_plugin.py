@@ -69,11 +69,12 @@ class Plugin:
         ready: str = "True",
         scheme: str = "HTTP",
         port: int | str = 8888,
+        node: str = "node-a",
         **status: Any,
     ) -> None:
         """A pod of the extender."""
         status |= {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
-        made = pod(name, space, on="node-a", labels=LABELS)
+        made = pod(name, space, on=node, labels=LABELS)
         probe = {"httpGet": {"path": "/livez", "port": port, "scheme": scheme}}
         made["spec"]["containers"][0] |= {"name": "extender", "livenessProbe": probe}
         self.api.operations.change(

@@ -19,8 +19,8 @@ from pytest_aiohttp import AiohttpServer
 from extender.certificates.authority import CLIENT, SERVER, Authority
 from extender.cli.kubectl import COMMANDS, SECRET
 from extender.server.request_checks import client_names
+from extender.simulator.apiserver.kinds import LEASES, SECRETS
 from extender.simulator.apiserver.kinds import NAMESPACES as SPACES
-from extender.simulator.apiserver.kinds import SECRETS
 from tests.cli.kubectl_plugin import Plugin, as_program
 from tests.pki import serving
 from tests.simulator.plain import namespace, node, pod
@@ -173,6 +173,28 @@ async def test_of_several_ready_pods_the_leader_is_asked(plugin: Plugin) -> None
     plugin.api.leader = "extender-2"
     assert (await plugin.run("explain", "web-2"))[0] == 0
     assert "pod/extender-2 " in plugin.forwarded()[0]
+
+
+@pytest.mark.parametrize(
+    ("lease", "holder", "asked"),
+    [
+        ("placement-scheduler", "second-2_11111111-aaaa", "second-2"),
+        ("any-name", "second-2_11111111-aaaa", "second-2"),
+        ("kube-scheduler", "node-b_11111111-aaaa", "second-2"),
+        ("kube-controller-manager", "node-b_11111111-aaaa", "second-1"),
+        ("placement-scheduler", "", "second-1"),
+    ],
+    ids=["pod", "other name", "node", "other component", "no holder"],
+)
+async def test_of_several_schedulers_with_an_extender_each_the_holder_of_the_lease_is_asked(
+    plugin: Plugin, lease: str, holder: str, asked: str
+) -> None:
+    plugin.add("second-1", "kube-system")
+    plugin.add("second-2", "kube-system", node="node-b")
+    metadata = {"name": lease, "namespace": "kube-system"}
+    plugin.api.operations.create(LEASES, {"metadata": metadata, "spec": {"holderIdentity": holder}})
+    assert (await plugin.run("explain", "web-2"))[0] == 0
+    assert f"pod/{asked} " in plugin.forwarded()[0]
 
 
 async def test_a_port_forward_that_fails_says_what_kubectl_said(plugin: Plugin) -> None:

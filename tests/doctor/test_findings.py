@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from extender.doctor.facts import APPLY_OVERLAY, Facts, Sample, SchedulerCalls, needed_permissions
+from extender.doctor.facts import APPLY_OVERLAY, Deployment, Facts, Sample, SchedulerCalls, needed_permissions
 from extender.doctor.service import examine_differences
 from extender.model.units import ago
 from extender.server.transport.tls import TLSFileProblem
@@ -103,6 +103,14 @@ MISTAKES: dict[str, tuple[Facts, tuple[str, str, str]]] = {
     "a healthy standby": (
         standing_by(STANDBY),
         ("info", "standby", "this replica is a standby, the leader is extender-2"),
+    ),
+    "the other scheduler of two leads": (
+        replace(uncalled(SchedulerCalls(scheduled=3)), deployment=Deployment(schedulers=2)),
+        ("info", "called", f"{NEVER}; 2 pods have a scheduler beside the extender, and this one may stand by"),
+    ),
+    "this scheduler of two leads, and places pods without us": (
+        replace(uncalled(SchedulerCalls(scheduled=1)), deployment=Deployment(schedulers=2), leads=True),
+        ("error", "called", f"{NEVER}, but 1 pod was bound meanwhile: it places pods without the extender"),
     ),
     "a scheduler that places pods without us": (
         uncalled(SchedulerCalls(scheduled=3)),
