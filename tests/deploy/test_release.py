@@ -222,6 +222,33 @@ def test_the_packed_chart_renders_what_the_folder_renders(released: Path) -> Non
     assert len(names) < 120
 
 
+def test_without_a_network_the_files_of_a_release_name_only_the_registry_of_the_operator(
+    released: Path, tmp_path: Path
+) -> None:
+    """The printed commands, with every way out closed. `helm template` shows what `helm install` applies."""
+    page = (DEPLOY / "docs" / "image.md").read_text("utf-8")
+    section = page.partition("\n### Without a network\n")[2].partition("\n### ")[0]
+    naming = re.findall(r"^    (sed .*)$", page.partition("\n## From a release\n")[2], re.MULTILINE)
+    (install,) = re.findall(r"^    (helm install (?:.*\\\n)*.*)$", section, re.MULTILINE)
+    for file in [CHARTS[0], *(f"install-{name}.yaml" for name in DEPLOYED)]:
+        (tmp_path / file).write_bytes((released / file).read_bytes())
+    dead = dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY"), "http://127.0.0.1:9")
+    folders = f"{Path(tool('helm')).parent}:/usr/bin:/bin"
+    environment = {"PATH": folders, "HOME": str(tmp_path), "REGISTRY": "registry.local/a", "VERSION": "v1.35.2", **dead}
+    rendering = install.replace("helm install", "helm template --kube-version v1.35.2")
+    printed = ""
+    for command in [*naming, rendering]:
+        done = subprocess.run(
+            [tool("bash"), "-euc", command], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+        )
+        printed += done.stdout
+    images = set(re.findall(r"^ *(?:- )?image: (.*)$", printed, re.MULTILINE))
+    scheduler = "registry.local/a/kube-scheduler:v1.35.2"
+    assert images == {f"registry.local/a/placement-extender:{version()}", scheduler}
+    for name in DEPLOYED:
+        assert images_of(load_all(tmp_path / f"install-{name}.yaml")) <= images
+
+
 def test_the_archive_of_the_chart_is_an_oci_artifact_as_helm_pushes_it(released: Path) -> None:
     with tarfile.open(released / CHARTS[1]) as archive:
         blobs = {name: file.read() for name in archive.getnames() if (file := archive.extractfile(name))}
