@@ -442,8 +442,10 @@ class Mover:
             return
         pods = self._pods_of(self.under_way.keys())
         for key, under_way in list(self.under_way.items()):
-            new = [pod for pod in pods[key] if pod.uid not in under_way.known and not pod.terminating]
-            bound = [pod for pod in new if self._index.pods[pod.uid].node]
+            # An assumed pod is on a node, and the watch may not show it there, or not any more.
+            shown = [self._index.pods.get(pod.uid) for pod in pods[key] if pod.uid not in under_way.known]
+            new = [pod for pod in shown if pod is not None and not pod.terminating]
+            bound = [pod for pod in new if pod.node]
             if bound:
                 await self._follow_bound(key, under_way, bound[0])
             elif new:

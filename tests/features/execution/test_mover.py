@@ -166,6 +166,20 @@ async def test_the_place_of_the_replacement_is_kept_and_only_the_replacement_get
     assert not here.index.reserved.by_node
 
 
+async def test_an_assumed_replacement_keeps_its_place_until_it_is_bound() -> None:
+    here = scene(*zoned(1, 1, 1), *askew(2, 0, 0))
+    await here.rounds(1)
+    here.delete("web-a0")
+    pod = here.create("web-n0")
+    here.index.assume(pod, ["b0"], here.clock.now())
+    await here.rounds(1)
+    assert here.index.reserved.by_node.keys() == {"b0"}
+    here.index.delete(pod)
+    here.index.assume(replace(pod, uid="never-shown"), ["b0"], here.clock.now())
+    await here.rounds(1)
+    assert (here.outcomes, here.states) == ([], ["underWay"])
+
+
 async def test_a_replacement_whose_place_is_lost_is_decided_anew() -> None:
     here = scene(*zoned(1, 1, 1), *askew(2, 0, 0))
     await here.rounds(1)
