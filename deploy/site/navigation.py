@@ -51,6 +51,7 @@ NAVIGATION: Final[dict[str, tuple[str, ...]]] = {
         "config/explanation/modes.md",
         "config/explanation/placement.md",
         "config/explanation/preemption.md",
+        "config/explanation/execution.md",
         "config/explanation/limits.md",
         "config/explanation/tenants.md",
         "config/explanation/quotas.md",

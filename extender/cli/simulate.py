@@ -38,7 +38,7 @@ from extender.compose.process import run_on_loop
 from extender.compose.service import Service
 from extender.index.audit import audit
 from extender.model.documents import DocumentError
-from extender.model.units import Address
+from extender.model.units import Address, counted
 from extender.settings.configuration import API_VERSION, DEFAULT_NAMESPACE, KIND, Settings, parse_settings
 from extender.simulator.apiserver.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS
 from extender.simulator.scenario.language import BIND_PATH, CostComparison, Play, parse_scenario
@@ -186,6 +186,11 @@ def _print(report: Report, form: str, compared: Sequence[str] = ()) -> None:
         say(f"policies: {judged} pods judged, {missed} of them missed by admission")
         for row in report.policy_rows:
             say(row)
+    for namespace, moves in report.moves.items():
+        say(
+            f"moves in {namespace}: {counted(moves.evictions, 'eviction')}, {len(moves.in_vain)} in vain, at most {moves.worst} "
+            f"not ready; broken now: {len(moves.broken)}, of which moves could mend {len(moves.mendable)}"
+        )
     for message, count in Counter(message for _, message in report.waiting).most_common(most):
         first = next(pod for pod, said in report.waiting if said == message)
         others = f" and {count - 1} more" if count > 1 else ""

@@ -244,6 +244,12 @@ def _take_over(new: JsonObject, old: JsonObject, names: set[str]) -> None:
             new.pop(name, None)
 
 
+def make_ready(pod: JsonObject) -> None:
+    """Sets the status of a pod whose containers run."""
+    pod.setdefault("status", {})["phase"] = "Running"
+    set_condition(pod, {"type": "Ready", "status": "True"})
+
+
 class PodOperations:
     """Binds, evicts and deletes pods. A bound pod is removed `kubelet_delay` to `max_kubelet_delay` seconds after its deletion.
 
@@ -251,12 +257,20 @@ class PodOperations:
     """
 
     def __init__(
-        self, operations: Operations, *, kubelet_delay: float = 0.0, max_kubelet_delay: float = 0.0, seed: int = 0
+        self,
+        operations: Operations,
+        *,
+        kubelet_delay: float = 0.0,
+        max_kubelet_delay: float = 0.0,
+        ready_delay: float | None = None,
+        seed: int = 0,
     ) -> None:
+        """``ready_delay``: seconds until a bound pod is ready; None: no kubelet reports readiness."""
         self.store: Store = operations.store
         self.operations = operations
         self.kubelet_delay = kubelet_delay
         self.max_kubelet_delay = max_kubelet_delay
+        self.ready_delay = ready_delay
         self.victims: set[str] = set()
         self._rng = Random(f"kubelets {seed}")
         self._ending: dict[str, asyncio.TimerHandle] = {}
@@ -286,6 +300,8 @@ class PodOperations:
         pod["status"].pop("nominatedNodeName", None)
         set_condition(pod, {"type": "PodScheduled", "status": "True"})
         self.store.put(PODS, pod)
+        if self.ready_delay is not None:
+            asyncio.get_running_loop().call_later(self.ready_delay, self._report_ready, target.key, uid_of(pod))
 
     def delete(self, target: Target, options: JsonObject) -> JsonObject:
         """DELETE. Removes a pending or finished pod at once, a bound one after the grace period or the kubelet's delay."""
@@ -334,6 +350,13 @@ class PodOperations:
         for timer in self._ending.values():
             timer.cancel()
         self._ending.clear()
+
+    def _report_ready(self, key: str, uid: str) -> None:
+        """As the kubelet, once the containers of a pod run."""
+        stored = self.store.table(PODS).objects.get(key)
+        if stored is not None and uid_of(pod := stored.read()) == uid and not is_terminating(pod):
+            make_ready(pod)
+            self.store.put(PODS, pod)
 
     def _check_binding(self, target: Target, pod: JsonObject) -> None:
         if is_terminating(pod):

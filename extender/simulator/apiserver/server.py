@@ -51,6 +51,7 @@ class ApiServerSettings:
     bookmark_every: float = 1.0  # about a minute in a real API server
     kubelet_delay: float = 0.0  # from the deletion of a bound pod to its removal, at most the grace period
     max_kubelet_delay: float = 0.0  # where it is longer: a random time between both
+    ready_delay: float | None = None  # from the binding of a pod to its readiness; None: no kubelet reports readiness
     seed: int = 0  # of the UIDs
     initial_version: int = 1  # the version before the first object
 
@@ -71,6 +72,7 @@ class ApiServer:
             self.operations,
             kubelet_delay=self.settings.kubelet_delay,
             max_kubelet_delay=self.settings.max_kubelet_delay,
+            ready_delay=self.settings.ready_delay,
             seed=self.settings.seed,
         )
         self.faults = Faults()

@@ -81,6 +81,15 @@ class PolicyOracle:
         return acts and is_for_pods and not _is_exempt(pod) and _selects(policy, pod, namespaces)
 
 
+def selected_at(
+    moment: str, policies: Iterable[JsonObject], pod: JsonObject, namespaces: Mapping[str, Mapping[str, str]]
+) -> bool:
+    """Whether one of the policies acts at this moment on the pod. O(policies)."""
+    return not _is_exempt(pod) and any(
+        moment in (policy["spec"].get("when") or _ALWAYS) and _selects(policy, pod, namespaces) for policy in policies
+    )
+
+
 def _violated(policy: JsonObject, what: str) -> PluginStatus:
     kind = "cluster policy" if policy["kind"] == _CLUSTER_KIND else f"policy {namespace_of(policy)} /"
     return PluginStatus("Unschedulable", f"violates {what} of {kind} {name_of(policy)}")

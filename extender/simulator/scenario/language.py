@@ -16,7 +16,9 @@ from extender.simulator.scenario.faults import Condition, Fault, read_conditions
 # A number, or a minimum and a maximum for a random number. The limits are checked in code, because msgspec 0.22 crashes on a
 # union of a constrained number and a tuple.
 Amount: TypeAlias = int | tuple[int, int]
-_AMOUNTS: Final = ("count", "groups", "size", "placed", "pending", "judged", "missed", "victims")
+_AMOUNTS: Final = (
+    *("count", "groups", "size", "placed", "pending", "judged", "missed", "victims", "evictions", "broken", "worst"),
+)
 Labels: TypeAlias = dict[str, str]
 
 
@@ -213,6 +215,18 @@ class Pause(_Part, frozen=True):
     time: Duration
 
 
+class ExpectMoves(_Part, frozen=True):
+    """Checks the moves of the pods of a namespace; what is absent is not checked.
+
+    `evictions`: pods evicted so far. `broken`: pods with a broken constraint now. `worst`: the most pods that were evicted and had no
+    replacement that was ready.
+    """
+
+    evictions: Amount | None = None
+    broken: Amount | None = None
+    worst: Amount | None = None
+
+
 class Expect(_Part, frozen=True):
     """Checks numbers of pods, and why pods are pending; what is absent is not checked.
 
@@ -221,6 +235,7 @@ class Expect(_Part, frozen=True):
     `waiting`: patterns of pods, `namespace/name`, each with a text that the messages of these pods contain. Every pending
     pod has to match a pattern.
     `skew`: patterns of namespaces, each with the largest difference between two zones in the number of pods with one label `app`.
+    `moves`: by namespace. A namespace that is absent has no eviction and no broken pod.
     """
 
     placed: Amount | None = None
@@ -230,6 +245,7 @@ class Expect(_Part, frozen=True):
     victims: Amount | None = None
     waiting: Labels | None = None
     skew: dict[str, Amount] = {}
+    moves: dict[str, ExpectMoves] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +334,7 @@ class ApiServerPart(_Part, frozen=True):
     kubelet_delay: Duration = Duration(0)  # how long a deleted pod takes to end, at most its grace period
     max_kubelet_delay: Duration = Duration(0)  # where it is longer: a random time between both
     write_delay: Duration = Duration(0)  # of every write over HTTP, to simulate a slow API server
+    ready_delay: Duration | None = None  # after which a bound pod is ready; without it no kubelet reports readiness
 
 
 class CostComparison(_Part, frozen=True, kw_only=True):

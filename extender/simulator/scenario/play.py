@@ -6,7 +6,7 @@ The result is a report of placed pods, pending pods and violated constraints. Ca
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from fnmatch import fnmatchcase
 from itertools import count, islice
 from random import Random
@@ -25,6 +25,7 @@ from extender.simulator.json_objects import (
     node_of,
 )
 from extender.simulator.oracle.brute_force import matches_node_affinity
+from extender.simulator.oracle.moves import NO_MOVES
 from extender.simulator.process_usage import peak_megabytes
 from extender.simulator.scenario.faults import Condition, JumpClock, Restart
 from extender.simulator.scenario.language import (
@@ -39,6 +40,7 @@ from extender.simulator.scenario.language import (
     Create,
     DeletePods,
     Expect,
+    ExpectMoves,
     Labels,
     NodeGroup,
     Pause,
@@ -63,6 +65,7 @@ from extender.simulator.scenario.synthetic import (
 
 Item = TypeVar("Item")
 
+_NONE = ExpectMoves(evictions=0, broken=0)
 _AT_ONCE = 50  # pods created before other tasks run
 _UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
@@ -432,8 +435,20 @@ class Player:
         for pattern, wanted in expected.skew.items():
             if not is_within(figure := largest_skew(self.simulated, pattern), wanted):
                 self._fail(f"{path}.skew.{pattern}: expected {wanted}, got {figure}")
+        if expected.moves is not None:
+            self._check_moves(expected.moves, f"{path}.moves")
         if expected.waiting is not None:
             self._check_reasons(expected.waiting, f"{path}.waiting")
+
+    def _check_moves(self, expected: Mapping[str, ExpectMoves], path: str) -> None:
+        found = self.simulated.moves()
+        for namespace in sorted(expected.keys() | found.keys()):
+            moves, wanted = found.get(namespace, NO_MOVES), expected.get(namespace, _NONE)
+            figures = {"evictions": moves.evictions, "broken": len(moves.broken), "worst": moves.worst}
+            for name, figure in figures.items():
+                amount = getattr(wanted, name)
+                if amount is not None and not is_within(figure, amount):
+                    self._fail(f"{path}.{namespace}.{name}: expected {amount}, got {figure}")
 
     def _check_reasons(self, expected: Labels, path: str) -> None:
         """Fails at most once, with the first pod that waits for an unexpected reason and the number of such pods."""

@@ -4,7 +4,7 @@ Created by `scenario/play.py` after the scheduling loop has stopped; printed by 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from extender.simulator.json_objects import (
 )
 from extender.simulator.oracle.gangs import GangViolation, Shares, gang_violations
 from extender.simulator.oracle.journal import JournalDecision
+from extender.simulator.oracle.moves import MovesOfNamespace
 from extender.simulator.oracle.policies import PolicyOracle, Tally
 from extender.simulator.oracle.quotas import quota_violations
 from extender.simulator.oracle.turns import Turn, overtakings, overtakings_at_gates
@@ -70,6 +71,7 @@ class Report:
     gang_violations: tuple[GangViolation, ...]
     policies: Tally
     policy_rows: tuple[PolicyTimeline, ...]
+    moves: dict[str, MovesOfNamespace]
     failures: tuple[str, ...]
     decisions: int
     decisions_per_second: float
@@ -110,6 +112,7 @@ class Report:
                 "missed": self.policies.missed,
                 "acts": [_policy(row) for row in self.policy_rows],
             },
+            "moves": {namespace: moves._asdict() for namespace, moves in self.moves.items()},
             "failures": list(self.failures),
             "waiting": [{"pod": pod, "message": message} for pod, message in self.waiting],
             "decisions": self.decisions,
@@ -141,6 +144,7 @@ def make_report(
     ``narrate`` is called with the progress, because this may take minutes.
     """
     loop, missed = simulated.loop, simulated.api.admission.missed_pods
+    moves = simulated.moves()
     decisions = loop.journal.decisions
     return Report(
         name=simulated.play.scenario.name,
@@ -162,7 +166,8 @@ def make_report(
         gang_violations=tuple(gang_violations(loop.journal, _shares_of(simulated))),
         policies=judged_by_policies(simulated),
         policy_rows=tuple(PolicyMoments(simulated).rows(stored.read() for stored in simulated.pods())),
-        failures=(*failures, *miscounted(simulated)),
+        moves=moves,
+        failures=(*failures, *miscounted(simulated), *_failed_moves(moves)),
         decisions=loop.journal.decisions,
         decisions_per_second=loop.journal.rate(),
         bound_per_second=loop.journal.bound_per_second(),
@@ -170,6 +175,13 @@ def make_report(
         nodes_used=len(Counter(loop.bound.values())),
         cost=_cost(simulated, resident),
     )
+
+
+def _failed_moves(moves: Mapping[str, MovesOfNamespace]) -> Iterator[str]:
+    """The evictions in vain, and the broken pods that a move could mend."""
+    for namespace, found in moves.items():
+        yield from (f"in vain: {namespace}/{text}" for text in found.in_vain)
+        yield from (f"not mended: {namespace}/{name}" for name in found.mendable)
 
 
 def miscounted(simulated: SimulatedCluster) -> Iterator[str]:

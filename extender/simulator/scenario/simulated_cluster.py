@@ -13,9 +13,19 @@ from typing import Self
 
 from extender.simulator.apiserver.fault_points import Faults, SlowBindings, SlowWrites
 from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.operations import disruptions_allowed, make_ready, matching_budgets
 from extender.simulator.apiserver.server import ApiServer, ApiServerSettings
 from extender.simulator.apiserver.store import DELETED, Store, Stored
-from extender.simulator.json_objects import JsonObject, is_finished, is_terminating, name_of, namespace_of, uid_of
+from extender.simulator.json_objects import (
+    JsonObject,
+    is_finished,
+    is_terminating,
+    name_of,
+    namespace_of,
+    node_of,
+    uid_of,
+)
+from extender.simulator.oracle.moves import MovesOfNamespace, judge_moves
 from extender.simulator.scenario.faults import FaultInjector
 from extender.simulator.scenario.language import BIND_PATH, Play, SchedulerPart
 from extender.simulator.scenario.synthetic import make_cluster, metadata_of_replacement
@@ -143,11 +153,17 @@ class SimulatedCluster:
                 bookmark_every=server.bookmark_every,
                 kubelet_delay=server.kubelet_delay,
                 max_kubelet_delay=server.max_kubelet_delay,
+                ready_delay=server.ready_delay,
                 seed=seed,
                 initial_version=_INITIAL_VERSION,
             )
         )
-        self.api.store.load(make_cluster(scenario.cluster, play.templates, files, self.rng))
+        objects = make_cluster(scenario.cluster, play.templates, files, self.rng)
+        if server.ready_delay is not None:
+            for obj in objects:
+                if obj["kind"] == "Pod" and node_of(obj):
+                    make_ready(obj)
+        self.api.store.load(objects)
         self.controllers = Controllers(self.api.store, self._create)
         self._loops: list[SchedulingLoop] = []
         self._preemptions: list[PostFilter] = []
@@ -271,6 +287,15 @@ class SimulatedCluster:
     def waiting(self) -> list[tuple[str, str]]:
         """`namespace/name` of each pending pod, and why it is pending."""
         return [(f"{namespace_of(pod)}/{name_of(pod)}", self.message(pod)) for pod in self.pending()]
+
+    def moves(self) -> dict[str, MovesOfNamespace]:
+        """The moves so far, and what is broken, by namespace."""
+        store = self.api.store
+
+        def may_evict(pod: JsonObject) -> bool:
+            return all(disruptions_allowed(store, budget) > 0 for budget in matching_budgets(store, pod))
+
+        return judge_moves(self.loop.journal, may_evict, self.play.scenario.lag)
 
     def message(self, pod: JsonObject) -> str:
         """Why a pod is pending: the gates that hold it, or the scheduler's last message; empty before its first attempt."""
