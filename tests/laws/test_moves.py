@@ -110,9 +110,9 @@ def test_each_move_lowers_the_measure_and_breaks_nothing_that_held(
     measures = [broken_in(index_with(nodes, state, watching))[0] for state in states]
     assert measures == sorted(set(measures), reverse=True)
     assert (measures[0], measures[-1]) == (plan.before, plan.after)
-    assert [before - after for before, after in pairwise(measures)] == [move.lowers for move in plan.moves] or any(
-        "anti-affinity" in move.broken for move in plan.moves
-    )
+    # More than is promised: a pair counts once for each of its pods, and a pod that comes may be what another one needs.
+    falls = [before - after for before, after in pairwise(measures)]
+    assert all(fall >= move.lowers for fall, move in zip(falls, plan.moves, strict=True))
     # Of all pods, also those that no policy selects.
     found = [broken_in(index_with(nodes, state, watch()))[1] for state in states]
     for move, before, after in zip(plan.moves, found, found[1:], strict=False):
