@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
+from extender.index.claims.reserved import is_move
 from extender.index.cluster import ClusterIndex
 from extender.index.counts.groups import CountGroup, SelectedGroup, SignatureCounts
 from extender.index.counts.namespace_budgets import Amounts, NamespaceUse, Needs, constraint_set, needs_of
@@ -205,11 +206,16 @@ def _check_assumed(index: ClusterIndex) -> list[str]:
 
 
 def _check_reserved(index: ClusterIndex) -> list[str]:
-    """Checks that every slot belongs to a pod that waits for a node, and the sums by namespace. O(slots)."""
+    """Checks that every slot belongs to a pod that waits for a node, and the sums by namespace. O(slots).
+
+    A pod that is moved is on a node, or deleted already, until its replacement has the slot.
+    """
     reserved, problems = index.reserved, []
     for node, pods in reserved.by_node.items():
         for uid, pod in pods.items():
-            if index.pods.get(uid) is None or index.pods[uid].node or reserved.node_of(uid) != node:
+            shown, group = index.pods.get(uid), reserved.group_of(uid)
+            is_moved = group is not None and is_move(group)
+            if reserved.node_of(uid) != node or not (is_moved or (shown is not None and not shown.node)):
                 problems.append(f"slot of pod {pod.full_name} on {node}: should not exist")
         true = total([*(pod.requests for pod in pods.values()), {PODS: len(pods)}])
         if true != reserved.totals.get(node):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from extender.features.execution.directive import PAUSED_ANNOTATION
 from extender.features.execution.mover import Mover
+from extender.index.audit import audit
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.kube.errors import Conflict, KubeError, NotFound, OverBudget, Rejected, Unreachable
@@ -164,6 +165,18 @@ async def test_the_place_of_the_replacement_is_kept_and_only_the_replacement_get
     here.create("web-n0", "b0", **LARGE)
     await here.rounds(1)
     assert not here.index.reserved.by_node
+
+
+async def test_the_audit_takes_a_place_that_is_kept_for_no_wrong_count() -> None:
+    here = scene(*zoned(1, 1, 1), *askew(2, 0, 0, **LARGE))
+    await here.rounds(1)
+    assert here.index.reserved.by_node.keys() == {"b0"}
+    assert audit(here.index) == []
+    here.delete("web-a0")
+    assert audit(here.index) == []
+    here.create("web-n0", "b0", **LARGE)
+    await here.rounds(1)
+    assert audit(here.index) == []
 
 
 async def test_an_assumed_replacement_keeps_its_place_until_it_is_bound() -> None:
