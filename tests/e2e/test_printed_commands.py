@@ -21,6 +21,7 @@ KUBECTL: Final = [
     for command in dict.fromkeys([*of_doctor(), *of_runbook()])
     if command.startswith("kubectl") and not command.startswith("kubectl placement")
 ]
+OF_POLICY: Final = [command for command in KUBECTL if command.startswith("kubectl annotate cpodpol")]
 OVERLAYS: Final[dict[str, dict[str, str]]] = {
     "service": {},
     "second-scheduler": {"NAMESPACE": "kube-system", "DEPLOYMENT": "placement-scheduler"},
@@ -31,6 +32,21 @@ kubectl create namespace ${TENANT:?}
 kubectl -n ${TENANT:?} create deployment ${WORKLOAD:?} --image=any
 kubectl -n ${TENANT:?} run ${POD:?} --image=any
 """
+# A policy of the runbook. Its webhook does not answer here, so the policy is created and changed before the webhook is.
+WATCHING: Final = """
+kubectl apply --server-side -f deploy/policies/crds.yaml
+kubectl wait --for condition=established --timeout=60s -f deploy/policies/crds.yaml
+kubectl apply -f - <<'END'
+apiVersion: placement.extender.dev/v1alpha1
+kind: ClusterPodSchedulingPolicy
+metadata:
+  name: POLICY
+spec:
+  podSelector: {}
+  when: [Execution]
+  execution: {}
+END
+"""
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -38,13 +54,16 @@ async def test_each_command_runs_as_printed(cluster: Cluster, tmp_path: Path, na
     shell = Shell(cluster, tmp_path, **{**VARIABLES, "OVERLAY": name, **OVERLAYS[name]})
     async with cert_manager(cluster.api, shell):
         try:
+            await shell.run(WATCHING.replace("POLICY", VARIABLES["POLICY"]))
+            for command in OF_POLICY:
+                await shell.run(command)
             await shell.run(enabling_policies(name))
             await shell.run(TENANT)
             # As the leader writes it.
             lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}}
             namespace = OVERLAYS[name].get("NAMESPACE", VARIABLES["NAMESPACE"])
             await cluster.api.create({**lease, "metadata": {"name": "placement-extender", "namespace": namespace}})
-            for command in KUBECTL:
+            for command in [command for command in KUBECTL if command not in OF_POLICY]:
                 await shell.run(command)
         finally:
             await shell.run("kubectl -n ${NAMESPACE:?} delete lease placement-extender --ignore-not-found")
