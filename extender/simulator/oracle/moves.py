@@ -227,10 +227,11 @@ def is_movable(pod: JsonObject) -> bool:
     )
 
 
-def _controller(pod: JsonObject) -> tuple[str, str]:
-    """Kind and UID of the controller of a pod; empty texts without one."""
+def _controller(pod: JsonObject) -> tuple[str, str, str]:
+    """Kind, namespace and name of the controller of a pod; empty texts without one."""
     owners = pod["metadata"].get("ownerReferences") or []
-    return next(((owner["kind"], owner["uid"]) for owner in owners if owner.get("controller")), ("", ""))
+    controllers = [owner for owner in owners if owner.get("controller")]
+    return (controllers[0]["kind"], namespace_of(pod), controllers[0]["name"]) if controllers else ("", "", "")
 
 
 # -- the evictions of a run

@@ -105,6 +105,16 @@ def test_where_others_have_changed_the_cluster_the_result_of_a_move_is_not_judge
     assert run.found().in_vain == ()
 
 
+def test_a_replacement_is_of_the_same_namespace() -> None:
+    run = Run(web("web-1", "n-a", **SPREAD), web("web-2", "n-a", **SPREAD), namespace("other"))
+    run.evict("web-1")
+    other = web("web-1", "n-a")
+    other["metadata"]["namespace"] = "other"
+    run.store.put(PODS, {key: value for key, value in other.items() if key not in ("kind", "apiVersion")})
+    run.replace("web-3", **SPREAD)
+    assert run.found().in_vain == ("web-1: its replacement is pending",)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.3])
 def test_a_pod_may_be_evicted_for_what_was_broken_a_moment_ago(seconds: float) -> None:
     run = Run(web("web-1", "n-a", **SPREAD), web("web-2", "n-a", **SPREAD))
