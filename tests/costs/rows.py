@@ -274,6 +274,7 @@ def _request_rows() -> list[Row]:
                     "v1/pending",
                     "v1/preemptions",
                     "v1/groups",
+                    "v1/manifests",
                     "v1/moves",
                     "v1/policies",
                     "debug/decisions",

@@ -118,8 +118,11 @@ def grown_policy(path: str, n: int) -> JsonObject:
     if "release" in value:
         value["when"] = ["Release"]
         value["release"].setdefault("topology", [ZONE])
-    if "when" in value:
+    if "execution" in value:
+        value["when"] = ["Execution"]
+    elif names[0] == "when[]":
         value.setdefault("release", {"topology": [ZONE]})
+        value["execution"] = {}
     return policy("grown", **value)
 
 

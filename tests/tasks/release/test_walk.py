@@ -48,5 +48,5 @@ async def walk() -> list[str]:
 async def test_a_release_passes_few_files_and_returns_to_each_seldom() -> None:
     await walk()  # the first release also fills caches
     files = await walk()
-    assert len(set(files)) <= 16, sorted(set(files))
-    assert sum(one != other for one, other in pairwise(files)) <= 175
+    assert len(set(files)) <= 17, sorted(set(files))
+    assert sum(one != other for one, other in pairwise(files)) <= 195
