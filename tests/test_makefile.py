@@ -42,13 +42,13 @@ def test_a_target_installs_what_it_needs_and_no_more(
 
 def test_the_image_is_built_on_the_base_and_under_the_name_that_are_given(tmp_path: Path) -> None:
     *_, last = would_run(tmp_path, "image", "BASE=any/python:3", "IMAGE=registry.example/a")
-    assert last.endswith('-m deploy.release.image --base "any/python:3" --name "registry.example/a"')
+    assert last.rstrip().endswith('-m deploy.release.image --base "any/python:3" --name "registry.example/a"')
     assert would_run(tmp_path, "image")[-1].rstrip().endswith("-m deploy.release.image")
 
 
 def test_a_release_has_the_base_and_the_name_of_its_image(tmp_path: Path) -> None:
     *_, last = would_run(tmp_path, "release", "BASE=any/python:3", "IMAGE=registry.example/a")
-    assert last.endswith('-m deploy.release --out dist --base "any/python:3" --name "registry.example/a"')
+    assert last.rstrip().endswith('-m deploy.release --out dist --base "any/python:3" --name "registry.example/a"')
 
 
 def test_helm_and_kubectl_are_fetched_for_tests_and_not_where_they_are(tmp_path: Path) -> None:

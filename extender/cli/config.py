@@ -17,7 +17,7 @@ from typing import Final, get_args
 
 from extender.cli.all_nodes_policy import all_nodes_policy, check_all_nodes_policy
 from extender.cli.files import read_bytes, read_settings
-from extender.cli.kubernetes_version import minor_given, minor_of_cluster
+from extender.cli.kubernetes_version import minor_given
 from extender.cli.main import CommandError, Commands, say
 from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.model.objects import DEFAULT_SCHEDULER
@@ -127,6 +127,8 @@ def generate(arguments: argparse.Namespace) -> int:
     minor = minor_given(arguments.kubernetes)
     if arguments.all_nodes_policy:
         # The scheduler's configuration is the same for all supported versions. The cluster is asked only for what differs.
+        from extender.cli.cluster_version import minor_of_cluster  # noqa: PLC0415 - it imports the client of the API server
+
         check_all_nodes_policy(minor or minor_of_cluster() or NEWEST)
         say(*_all_nodes_policy(settings, arguments).removesuffix("\n").split("\n"))
         return 0

@@ -32,16 +32,22 @@ def state_of(index: ClusterIndex) -> Iterator[Change]:
 
     They show the moment of the call, even if they are read later.
 
-    The call copies references: O(objects without the pods). Each step is O(1), or copies a part of the table of pods.
-    A change of the index also copies a part: 6 ms with 1,500,000 pods, for which one copy of all took 100 ms.
+    Pods on a node are in the order in which the node holds them, because equal victims are chosen by it.
+
+    The call copies references: O(objects without the pods that wait). Each step is O(1), or copies a part of the table of
+    pods. A change of the index also copies a part.
     """
-    nodes = [node for node in index.topology.nodes if node is not None]
+    nodes_by_number = index.topology.nodes
+    nodes = [node for node in nodes_by_number if node is not None]
     workloads, budgets = index.workloads.objects, index.budgets.objects
     first: list[Object] = [*index.namespaces.objects.values(), *nodes, *workloads.values(), *budgets.values()]
     first += index.domains.objects.values()
     for table in index.tables:
         first += table.objects.values()
-    objects = chain(first, list(index.placements), index.pods.snapshot())
+    on_nodes = (pod for number in range(len(nodes_by_number)) for pod in index.view.pods_on(number).values())
+    placed = {pod.uid: pod for pod in on_nodes if index.pods.get(pod.uid) is pod}  # without assumed pods
+    others = (pod for pod in index.pods.snapshot() if pod.uid not in placed)
+    objects = chain(first, list(index.placements), placed.values(), others)
     return chain(map(ObjectChange, objects), _claims(index))
 
 

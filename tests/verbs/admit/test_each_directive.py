@@ -18,10 +18,10 @@ from tests.policies import policy, policy_json
 from tests.verbs.admit.reviewing import pod, reviewed, verb, workload
 from tests.verbs.admit.test_policy_reviews import review_policy
 
-# Which pods a policy selects, and how and when it acts.
+# Which pods a policy selects, and how and when it acts. `execution` changes no pod: it acts while pods run.
 OTHERS: Final = {
     *("podSelector", "namespaceSelector", "matchConditions", "when", "targets", "priority"),
-    *("conflictPolicy", "failurePolicy", "mode", "release"),
+    *("conflictPolicy", "failurePolicy", "mode", "release", "execution"),
 }
 VALUES: Final[Json] = FULL["spec"] | {"nodeName": "node-1", "schedulerName": "ours"}
 DIRECTIVES: Final = sorted({field.name for field in SPEC.fields} - OTHERS)
