@@ -98,10 +98,10 @@ def build(tag: str, base: str = "", time: int | None = None, platforms: Sequence
             secrets["pip.pem"] = authorities
         lines = [f"{name} = {value}" for name, value in settings.items()]
         file.write_text("\n".join(["[global]", *lines, ""]), "utf-8")
-        if platforms:  # a name can be that of an image or of an index from the last build, which would grow
+        if platforms:  # the name may be an image's, or an index's from the last build, which would grow
             for kind in (["manifest", "rm"], ["rmi"]):
                 subprocess.run([program, *kind, tag], check=False, capture_output=True)
-        # One after the other: the order in the index, and so its digest, is that of ``platforms``.
+        # One after the other: the index has the order of ``platforms``, on which its digest depends.
         for target in platforms or [""]:
             run(
                 [

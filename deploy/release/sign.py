@@ -1,6 +1,6 @@
 """`python -m deploy.release.sign`: signs the checksums of a release with cosign; `make sign` calls it.
 
-`SHA256SUMS` names every file of a release, so its signature is that of all files. The image is signed in its registry, because cosign
+`SHA256SUMS` names every file of a release, so one signature covers all files. The image is signed in its registry, because cosign
 stores that signature beside the image: the command for it is printed, with the digest of the release. https://docs.sigstore.dev/cosign/signing/
 """
 

@@ -10,6 +10,7 @@ https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 import argparse
 import base64
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import Final, get_args
 
 from extender.cli.all_nodes_policy import all_nodes_policy, check_all_nodes_policy
 from extender.cli.files import read_bytes, read_settings
-from extender.cli.kubernetes_version import minor_given
 from extender.cli.main import CommandError, Commands, say
 from extender.doctor.scheduler_config import SAMPLED_PERCENTAGE
 from extender.model.objects import DEFAULT_SCHEDULER
@@ -25,8 +25,9 @@ from extender.rules import catalog
 from extender.settings.configuration import Mode, Settings, default_settings
 from extender.settings.rules import ScorePlugins
 from extender.verbs.prioritize import has_scores
-from extender.wire.api_server import NEWEST
+from extender.wire.api_server import NEWEST, OLDEST
 
+_VERSION: Final = re.compile(r"v?1\.(\d+)(?:\.\d+)?")
 LAYOUTS: Final = ("sidecar", "second-scheduler", "service")
 SECOND_SCHEDULER: Final = "placement-scheduler"
 MOST_SCHEDULERS: Final = 32
@@ -124,10 +125,10 @@ def generate(arguments: argparse.Namespace) -> int:
     if arguments.config and arguments.mode:
         raise CommandError("--config and --mode: the configuration sets the mode")
     settings = read_settings(arguments.config) if arguments.config else default_settings(arguments.mode or "offload")
-    minor = minor_given(arguments.kubernetes)
+    minor = _minor_given(arguments.kubernetes)
     if arguments.all_nodes_policy:
         # The scheduler's configuration is the same for all supported versions. The cluster is asked only for what differs.
-        from extender.cli.cluster_version import minor_of_cluster  # noqa: PLC0415 - it imports the client of the API server
+        from extender.cli.kubernetes_version import minor_of_cluster  # noqa: PLC0415 - it imports the client of the API server
 
         check_all_nodes_policy(minor or minor_of_cluster() or NEWEST)
         say(*_all_nodes_policy(settings, arguments).removesuffix("\n").split("\n"))
@@ -393,3 +394,14 @@ def _extender_entry(settings: Settings, arguments: argparse.Namespace) -> Iterat
             if path := getattr(arguments, f"{name}_file"):
                 content = base64.b64encode(read_bytes(path)).decode() if arguments.embed else ""
                 yield f"      {name}Data: {content}" if arguments.embed else f"      {name}File: {path}"
+
+
+def _minor_given(text: str) -> int | None:
+    """The minor version of an argument; None for an empty one. Raises CommandError."""
+    match = _VERSION.fullmatch(text)
+    if text and match is None:
+        raise CommandError(f"--kubernetes: expected a version such as 1.{NEWEST}, got {text}")
+    minor = int(match[1]) if match else None
+    if minor is not None and minor < OLDEST:
+        raise CommandError(f"--kubernetes: 1.{OLDEST} is the oldest supported version, got {text}")
+    return minor

@@ -31,7 +31,7 @@ async def read_deployment(connection: Connection, namespace: str) -> Deployment:
 
     ``namespace``: the namespace of the extender. If it is empty, the only namespace of deploy/ that has pods of the extender.
     """
-    # Each list of pods is read once: those that run are counted, and of all of them the tags are compared.
+    # Each list of pods is read once. Pods that run are counted. The tags of all pods are compared.
     # Pods in several namespaces of deploy/ are several installations: without a name none of them is counted as the asked one.
     names = [namespace] if namespace else NAMESPACES
     of_all = {name: await _pods(connection, name, _OURS) for name in names}
@@ -62,7 +62,7 @@ def _is_running(pod: JsonObject) -> bool:
 
 
 def _scheduler_tags(pods: Iterable[JsonObject]) -> dict[str, tuple[str, ...]]:
-    """By tag of kube-scheduler's image the pods, also those that never started. An image without a tag is left out."""
+    """The pods by tag of kube-scheduler's image, also pods that never started. An image without a tag is left out."""
     tags: dict[str, set[str]] = {}
     for pod in pods:
         for container in _containers(pod):

@@ -189,7 +189,7 @@ def _print(report: Report, form: str, compared: Sequence[str] = ()) -> None:
     for namespace, moves in report.moves.items():
         say(
             f"moves in {namespace}: {counted(moves.evictions, 'eviction')}, {len(moves.in_vain)} in vain, at most {moves.worst} "
-            f"not ready; broken now: {len(moves.broken)}, of which moves could mend {len(moves.mendable)}"
+            f"not ready; broken now: {len(moves.broken)}, could be mended: {len(moves.mendable)}"
         )
     for message, count in Counter(message for _, message in report.waiting).most_common(most):
         first = next(pod for pod, said in report.waiting if said == message)

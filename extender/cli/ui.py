@@ -91,7 +91,7 @@ def _open(address: str, folder: Path) -> None:
     the address may ask the service.
     """
     if not has_display():
-        say("no browser is opened: this session has no display", to=sys.stderr)
+        say("no browser is opened: there is no display", to=sys.stderr)
         return
     file = folder / "placement.html"
     file.touch(0o600)

@@ -30,24 +30,23 @@ from extender.model.objects import Object
 def state_of(index: ClusterIndex) -> Iterator[Change]:
     """The changes, in an order in which each can be applied.
 
-    They show the moment of the call, even if they are read later.
+    They show the moment of the call, even if they are read later. Pods are in the order in which their node holds them,
+    because preemption chooses among equal victims by it.
 
-    Pods on a node are in the order in which the node holds them, because equal victims are chosen by it.
-
-    The call copies references: O(objects without the pods that wait). Each step is O(1), or copies a part of the table of
-    pods. A change of the index also copies a part.
+    The call copies references: O(objects), some 50 ms with 1,500,000 pods. The pods are copied into a tuple for each node,
+    because the garbage collector visits a tuple once. It would visit a list of a million in each collection, for 50 ms.
     """
-    nodes_by_number = index.topology.nodes
-    nodes = [node for node in nodes_by_number if node is not None]
+    numbers = range(len(index.topology.nodes))
+    nodes = [node for node in index.topology.nodes if node is not None]
     workloads, budgets = index.workloads.objects, index.budgets.objects
     first: list[Object] = [*index.namespaces.objects.values(), *nodes, *workloads.values(), *budgets.values()]
     first += index.domains.objects.values()
     for table in index.tables:
         first += table.objects.values()
-    on_nodes = (pod for number in range(len(nodes_by_number)) for pod in index.view.pods_on(number).values())
-    placed = {pod.uid: pod for pod in on_nodes if index.pods.get(pod.uid) is pod}  # without assumed pods
-    others = (pod for pod in index.pods.snapshot() if pod.uid not in placed)
-    objects = chain(first, list(index.placements), placed.values(), others)
+    by_node = [tuple(index.view.pods_on(number).values()) for number in numbers]
+    assumed = frozenset(index.assumed.held)  # on a node too, and as the watch shows them among the unplaced pods
+    placed = (pod for pods in by_node for pod in pods if pod.uid not in assumed)
+    objects = chain(first, list(index.placements), placed, tuple(index.unplaced.values()))
     return chain(map(ObjectChange, objects), _claims(index))
 
 

@@ -10,7 +10,6 @@ Also here: `shrink`, `DictInParts`, `DictInOrder` and `Few` for tables without a
 from __future__ import annotations
 
 import sys
-import weakref
 from array import array
 from collections.abc import (
     Callable,
@@ -192,11 +191,10 @@ class DictInParts(_Parts[V]):
     entries is the same in each process: by part, then as they were added.
     """
 
-    __slots__ = ("_snapshots",)
+    __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__(tuple({} for _ in range(_PARTS)))
-        self._snapshots: list[weakref.ref[_Snapshot[V]]] = []  # with parts that are not copied yet
 
     def part(self, key: str) -> dict[str, V]:
         """The part that has a key, if any has. O(1)."""
@@ -216,67 +214,17 @@ class DictInParts(_Parts[V]):
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and key in self.part(key)
 
-    def snapshot(self) -> Iterable[V]:
-        """The values at the moment of the call, to be read once, although entries change before they are read.
-
-        Each part is copied when it is read, or before it changes through a method of the table.
-        """
-        snapshot = _Snapshot(self.parts)
-        self._snapshots.append(weakref.ref(snapshot))
-        return snapshot
-
-    def _copy(self, key: str) -> None:
-        """Copies the part of a key for snapshots, before it changes."""
-        unread = [snapshot for ref in self._snapshots if (snapshot := ref()) is not None and snapshot.waits]
-        for snapshot in unread:
-            snapshot.copy(ord(key[-1:] or "0") % _PARTS)
-        self._snapshots = [weakref.ref(snapshot) for snapshot in unread]
-
     # As `part`, without its call: for each event.
 
     def __setitem__(self, key: str, value: V) -> None:
-        if self._snapshots:
-            self._copy(key)
         self.parts[ord(key[-1:] or "0") % _PARTS][key] = value
 
     def pop(self, key: str) -> V | None:
         """Deletes a key, and gives back the memory of a part from which most entries were deleted. Amortised O(1)."""
-        if self._snapshots:
-            self._copy(key)
         part = self.parts[ord(key[-1:] or "0") % _PARTS]
         value = part.pop(key, None)
         shrink(part, _SMALL // _PARTS)
         return value
-
-
-class _Snapshot(Generic[V]):
-    """The values of a table at a moment.
-
-    They are copied into tuples, because the garbage collector visits a tuple once. It would visit a list of a million
-    in each collection, for 50 ms.
-    """
-
-    __slots__ = ("__weakref__", "_copies", "_parts")
-
-    def __init__(self, parts: Sequence[dict[str, V]]) -> None:
-        self._parts: list[dict[str, V] | None] = list(parts)  # None once it is copied
-        self._copies: dict[int, tuple[V, ...]] = {}
-
-    @property
-    def waits(self) -> bool:
-        """Whether a part is not copied yet."""
-        return any(part is not None for part in self._parts)
-
-    def copy(self, number: int) -> None:
-        """Copies a part unless it is copied. O(entries of the part)."""
-        part = self._parts[number]
-        if part is not None:
-            self._copies[number], self._parts[number] = tuple(part.values()), None
-
-    def __iter__(self) -> Iterator[V]:
-        for number in range(_PARTS):
-            self.copy(number)
-            yield from self._copies.pop(number, ())
 
 
 class _Values(ValuesView[V]):

@@ -214,7 +214,7 @@ async def test_without_a_display_no_browser_is_opened() -> None:
     async with page() as url, started(EXTENDER, "ui", "--url", url, **displays) as process:
         await address_of(process)
         process.send_signal(signal.SIGINT)
-        assert "no browser is opened: this session has no display" in (await ended(process))[1]
+        assert "no browser is opened: there is no display" in (await ended(process))[1]
 
 
 async def test_a_port_that_is_taken_or_none_is_said() -> None:

@@ -91,6 +91,28 @@ def test_the_changes_make_an_empty_index_equal(
     assert held(index)["nominated"] == {"n4": [PODS["e"].uid]}
 
 
+def test_a_state_keeps_the_order_of_the_pods_on_a_node() -> None:
+    """Preemption chooses among equal victims by it, so a replay from a state would choose others."""
+    placed = [pod(name, on="n0" if name != "d" else "absent") for name in "edcba"]
+    index = index_of(node("n0"), *(pod(name) for name in "abcde"), *placed)  # bound in another order than they came
+    again = ClusterIndex(Rules(), counts_of_rules())
+    for change in state_of(index):
+        apply_change(again, change)
+    assert [found.name for found in index.view.pods_on(index.view.known["n0"]).values()] == list("ecba")
+    assert [found.name for found in again.view.pods_on(again.view.known["n0"]).values()] == list("ecba")
+    assert again.pods == index.pods
+    assert again.unplaced == index.unplaced == {}
+
+
+def test_a_state_is_of_its_moment() -> None:
+    index = index_of(node("n0"), pod("a", on="n0"), PODS["b"])
+    changes = state_of(index)
+    index.delete(pod("a", on="n0"))
+    index.upsert(pod("b", on="n0", labels={"app": "web"}))
+    shown = [change.obj for change in changes if isinstance(change, ObjectChange) and isinstance(change.obj, Pod)]
+    assert shown == [pod("a", on="n0"), PODS["b"]]
+
+
 def test_what_ends_is_noted_once_and_what_leaves_the_index_as_it_is_never() -> None:
     index, noted = index_of(node("n0"), PODS["a"]), list[Change]()
     index.journal.note = noted.append

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import islice
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,22 +65,11 @@ UIDS = [f"uid-{number:x}" for number in range(1000)]
 CHANGES = st.lists(st.tuples(st.sampled_from(["", *UIDS[:20], "uid-é"]), st.none() | st.integers(0, 9)))
 
 
-@given(CHANGES, CHANGES, st.integers(0, 20))
-def test_a_dictionary_in_parts_is_a_dictionary_and_a_snapshot_is_of_its_moment(
-    before: list[tuple[str, int | None]], after: list[tuple[str, int | None]], read: int
-) -> None:
-    """``read``: so many values of the snapshot are read before the changes ``after``."""
+@given(CHANGES)
+def test_a_dictionary_in_parts_is_a_dictionary(changes: list[tuple[str, int | None]]) -> None:
     table, plain = DictInParts[int](), dict[str, int]()
-    for key, value in before:
+    for key, value in changes:
         change(table, plain, key, value)
-    expected, snapshot, left = list(table.values()), iter(table.snapshot()), iter(table.snapshot())
-    found = list(islice(snapshot, read))
-    for key, value in after:
-        change(table, plain, key, value)
-    assert [*found, *snapshot] == expected
-    assert list(left) == expected
-    table["uid-0"] = 1
-    assert table._snapshots == []
 
 
 def change(table: DictInParts[int], plain: dict[str, int], key: str, value: int | None) -> None:
@@ -117,15 +105,6 @@ def test_no_part_of_a_dictionary_in_parts_holds_most_of_it() -> None:
         table[uid] = 1
     assert max(map(len, table.parts)) <= len(UIDS) / 8
     assert [table[uid] for uid in UIDS] == [1] * len(UIDS)
-
-
-def test_a_snapshot_that_is_dropped_costs_no_copy() -> None:
-    table = DictInParts[int]()
-    table["uid-0"] = 1
-    snapshot = table.snapshot()
-    del snapshot
-    table["uid-1"] = 1
-    assert table._snapshots == []
 
 
 def test_a_table_that_is_full_enough_stays_as_it_is() -> None:

@@ -257,7 +257,7 @@ _JUDGES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class WatchedPods:
-    """The pods of one signature of which some constraint is broken."""
+    """The pods of one signature. At least one of their constraints is broken."""
 
     signature: PodSignature
     policy: Policy

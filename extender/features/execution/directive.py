@@ -15,7 +15,7 @@ class ExecutionMode(StrEnum):
 
 
 class WatchedConstraint(StrEnum):
-    """A kind of required constraint, those of the pod and those that policies direct.
+    """A kind of required constraint, of the pod itself or directed by policies.
 
     Preferences are not watched, because a wish is no reason to end a pod.
     """

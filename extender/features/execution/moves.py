@@ -176,7 +176,7 @@ class _SpreadOfOthers:
 
     - ``carrier``: any pod with the constraint, ``at``: its position among the constraints of that pod
     - ``signatures``: of all pods with it
-    - ``watched``: the pods of which a policy watches it
+    - ``watched``: the pods for which a policy watches it
     """
 
     carrier: Pod

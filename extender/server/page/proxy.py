@@ -41,7 +41,7 @@ _ANSWERED: Final = (
     *("Content-Type", "Content-Security-Policy", "Cache-Control", "ETag", "Retry-After", "X-Content-Type-Options"),
     *("Cross-Origin-Opener-Policy", "Cross-Origin-Resource-Policy"),
 )
-_OWN_SITE: Final = frozenset({"same-origin", "none"})  # the latter: typed, or opened from a file
+_OWN_SITE: Final = frozenset({"same-origin", "none"})  # "none": typed, or opened from a file
 
 
 class PageProxy:

@@ -63,7 +63,7 @@ class MovesOfNamespace(NamedTuple):
     """The moves of the pods of a namespace.
 
     - ``in_vain``: why, for each eviction in vain
-    - ``broken``: pods that are broken at the end, ``mendable``: those of them that a move could mend
+    - ``broken``: pods that are broken at the end, ``mendable``: broken pods that a move could mend
     - ``worst``: the most pods that were evicted and had no replacement that is ready
     """
 

@@ -158,7 +158,7 @@ async def test_the_place_of_the_replacement_is_kept_and_only_the_replacement_get
     assert nodes_for(here, "other", **LARGE) == ["a0", "c0"]
     assert nodes_for(here, "small", requests={"cpu": "1"}) == ["a0", "b0", "c0"]
     assert nodes_for(here, "web-n0", **REPLICA, **LARGE) == ["b0"]
-    # Whatever becomes of the evicted pod, and whoever asks in between.
+    # Also after the evicted pod is gone, and for other pods in between.
     here.delete("web-a0")
     assert nodes_for(here, "other", **LARGE) == ["a0", "c0"]
     assert nodes_for(here, "web-n0", **REPLICA, **LARGE) == ["b0"]

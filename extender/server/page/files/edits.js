@@ -77,7 +77,7 @@ export async function resolved(edits, signal) {
     if (!changed.has(key)) changed.set(key, await service.manifest(kind, name, { signal }));
     return changed.get(key);
   };
-  const todo = {
+  const actions = {
     add: async (edit) => added.push(...(await newNodes(edit, signal))),
     label: async ({ kind, name, labels, removed }) => {
       const found = (await manifest(kind, name)).metadata.labels;
@@ -101,7 +101,7 @@ export async function resolved(edits, signal) {
     delete: async ({ pods }) => deleted.push(...list(pods).map((each) => ({ kind: "Pod", namespace: each.split("/")[0], name: each.split("/")[1] ?? "" }))),
     object: async ({ object }) => added.push(object),
   };
-  for (const edit of edits) await todo[edit.do](edit);
+  for (const edit of edits) await actions[edit.do](edit);
   return { apply: [...changed.values(), ...added], delete: deleted, nodes };
 }
 
