@@ -274,11 +274,11 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: KubeSc
         return facts
 
 
-async def _api_server(session: Session, facts: Facts) -> ApiServer | None:
+async def _api_server(session: Session, facts: Facts) -> ApiServer:
     """The API server. Only the service knows whether it serves streaming lists."""
     server = await read_api_server(session.reads)
     refused = facts.total("extender_watch_restarts_total", reason=RestartReason.NO_WATCH_LIST)
-    return None if server is None else replace(server, has_streaming_lists=not refused)
+    return replace(server, has_streaming_lists=not refused)
 
 
 async def _denied(reviews: AccessReviews, settings: Settings) -> Sequence[Permission] | None:

@@ -30,5 +30,4 @@ def minor_of_cluster() -> int | None:
 async def _read(access: Access) -> int | None:
     options = SessionOptions(connect_timeout=_PATIENCE, request_timeout=_PATIENCE)
     async with open_session(access, SystemClock(), options) as session:
-        server = await read_api_server(session.reads)
-        return None if server is None else server.minor
+        return (await read_api_server(session.reads)).minor

@@ -8,7 +8,7 @@ from typing import Final
 
 from extender.doctor.facts import Facts, Finding, Severity
 from extender.model.units import listed
-from extender.wire.api_server import NEWEST, OLDEST, ApiServer, minor_of, missing
+from extender.wire.api_server import NEWEST, OLDEST, TRIED, ApiServer, minor_of, missing
 
 _CHECK: Final = "versions"
 _NAMED: Final = 5
@@ -27,11 +27,11 @@ def examine_versions(facts: Facts) -> list[Finding]:
 
 def _api_server(facts: Facts, server: ApiServer) -> Iterator[Finding]:
     for row in missing(server, facts.settings):
-        # What the next row says of an old version has a remedy of its own; without it all other findings are guesses.
-        severity: Severity = "warning" if server.minor < OLDEST else "info"
+        # Where nothing was tried, the other findings are guesses.
+        severity: Severity = "warning" if row.feature == TRIED else "info"
         problem = f"the API server {server.version} lacks {row.feature} (1.{row.since}): {row.effect}"
         yield Finding(severity, _CHECK, problem, f"nothing to do if you need it not; else upgrade to 1.{row.since}")
-    if server.minor > NEWEST:
+    if (server.minor or 0) > NEWEST:
         problem = f"the API server {server.version} is newer than the versions that were tried, {_TRIED}"
         yield Finding("info", _CHECK, problem, "look for a newer release of the extender")
 
@@ -61,8 +61,8 @@ def _schedulers(facts: Facts, server: ApiServer) -> Iterator[Finding]:
         if tag == PLACEHOLDER:
             problem = f"{where} never starts: its tag is the placeholder of the overlay"
             yield Finding("error", _CHECK, problem, remedy)
-        elif minor is None:
-            continue  # a digest, or a name of its own
+        elif minor is None or server.minor is None:
+            continue  # a digest, a name of its own, or a build of the API server without a number
         elif minor > server.minor:
             problem = f"{where} is newer than the API server {server.version}, so it may never start: it needs kinds that are not served"
             yield Finding("error", _CHECK, problem, remedy)

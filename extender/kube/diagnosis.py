@@ -67,12 +67,10 @@ class AccessReviews:
         return parsedate_to_datetime(text) if text else None
 
 
-async def read_api_server(connection: Connection) -> ApiServer | None:
-    """Version and resources; None if it names no version. Every account may read both. Raises ``KubeError``."""
+async def read_api_server(connection: Connection) -> ApiServer:
+    """Version and resources. Every account may read both. Raises ``KubeError``."""
     try:
         version = decode_version(await connection.call("GET", "/version"))
-        if version is None:
-            return None
         try:
             resources = decode_resources(await connection.call("GET", ADMISSION_RESOURCES))
         except KubeError:  # what is not known is not reported as missing

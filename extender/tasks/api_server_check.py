@@ -57,8 +57,8 @@ class ApiServerCheck:
             _LOG.debug("the version of the API server cannot be read", extra={"problem": str(error)})
             return False
         refused = any(status.restarts[RestartReason.NO_WATCH_LIST] for status in self._statuses().values())
-        known = None if server is None else replace(server, has_streaming_lists=not refused)
-        if known is not None and known != self.server:
+        known = replace(server, has_streaming_lists=not refused)
+        if known != self.server:
             _LOG.info("API server", extra={"version": known.version, "minor": known.minor})
             for row in missing(known, self._settings):
                 _LOG.warning("the API server lacks a feature", extra={"feature": row.feature, "effect": row.effect})
@@ -78,5 +78,7 @@ class ApiServerCheck:
         if self.server is None:
             return ""
         lacking = [row.feature for row in missing(self.server, self._settings)]
-        untried = [] if self.server.minor <= NEWEST else [f"newer than 1.{NEWEST}, the newest version that was tried"]
+        untried = (
+            [] if (self.server.minor or 0) <= NEWEST else [f"newer than 1.{NEWEST}, the newest version that was tried"]
+        )
         return "; ".join([self.server.version, *untried, *([f"lacks {', '.join(lacking)}"] if lacking else [])])

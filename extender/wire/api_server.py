@@ -38,13 +38,14 @@ def minor_of(text: str) -> int | None:
 class ApiServer:
     """What is known about an API server.
 
-    - ``minor``: the minor version whose features it has. A binary with --emulated-version has those of an older one.
+    - ``minor``: the minor version whose features it has. A binary with --emulated-version has those of an older one. None for a build
+      without a number, such as "v0.0.0-master+$Format:%H$".
     - ``resources``: the resources of admissionregistration.k8s.io/v1, None if they could not be read.
     - ``has_streaming_lists``: false after it has refused one (the gate WatchList).
     """
 
     version: str
-    minor: int
+    minor: int | None
     resources: frozenset[str] | None = None
     has_streaming_lists: bool = True
 
@@ -66,18 +67,20 @@ class Requirement(NamedTuple):
 
 
 _LABEL_KEYS: Final = "affinity-label-keys"
+TRIED: Final = "supported-version"
+"""The requirement without which every other finding is a guess."""
 REQUIREMENTS: Final = (
     Requirement(
-        "supported-version",
+        TRIED,
         OLDEST,
         "nothing was tried with this version",
-        lambda server: server.minor >= OLDEST,
+        lambda server: server.minor is not None and server.minor >= OLDEST,
     ),
     Requirement(
         _LABEL_KEYS,
         31,
         "it drops matchLabelKeys and mismatchLabelKeys of affinity terms: such a term selects the pods of all revisions",
-        lambda server: server.minor >= 31,  # noqa: PLR2004 - `since`, the gate MatchLabelKeysInPodAffinity
+        lambda server: server.minor is None or server.minor >= 31,  # noqa: PLR2004 - `since`, the gate MatchLabelKeysInPodAffinity
     ),
     Requirement(
         "validating-admission-policy",
@@ -119,21 +122,18 @@ def _has_label_keys(policy: Policy) -> bool:
 
 
 class _Version(msgspec.Struct, rename="camel"):
-    git_version: str = ""
+    git_version: str = "unnamed"
     emulation_minor: str = ""
 
 
-def decode_version(body: bytes) -> tuple[str, int] | None:
-    """Version and minor version of the answer to GET /version; None if it names none.
+def decode_version(body: bytes) -> tuple[str, int | None]:
+    """Version and minor version of the answer to GET /version.
 
     ``emulationMinor`` is there since 1.33: gitVersion is the binary's. https://kep.k8s.io/4330
     """
     found = msgspec.json.decode(body, type=_Version)
-    minor = minor_of(found.git_version)
-    if minor is None:
-        return None
     digits = found.emulation_minor
-    return found.git_version, int(digits) if digits.isdecimal() else minor
+    return found.git_version, int(digits) if digits.isdecimal() else minor_of(found.git_version)
 
 
 class _Resource(msgspec.Struct):

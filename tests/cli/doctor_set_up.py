@@ -47,7 +47,7 @@ class Strict(ApiServer):
     lacks: frozenset[ServedKind] = frozenset()
     guards: dict[str, list[dict[str, Any]]] | None = None
     requests: list[dict[str, Any]]
-    version: str = ""
+    version: str = "v1.36.2"
     drops: str = ""
 
     async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:

@@ -36,6 +36,13 @@ CASES = {
         server(28),
         ("warning", "the API server v1.28.1 lacks supported-version (1.29): nothing was tried with this version"),
     ),
+    "an API server without a number": (
+        replace(GOOD, api_server=ApiServer("v0.0.0-master+0123456", None, ALL)),
+        (
+            "warning",
+            "the API server v0.0.0-master+0123456 lacks supported-version (1.29): nothing was tried with this version",
+        ),
+    ),
     "label keys": (server(30), ("info", "lacks affinity-label-keys (1.31): it drops matchLabelKeys")),
     "no admission policy": (
         server(31, resources=frozenset()),
@@ -61,7 +68,13 @@ def test_what_fits_is_not_reported(tags: tuple[str, ...]) -> None:
 
 
 def test_nothing_is_compared_with_an_unknown_api_server() -> None:
-    assert examine_versions(replace(beside(33, "v1.36.0"), api_server=None)) == []
+    unknown = beside(33, "v1.36.0")
+    assert examine_versions(replace(unknown, api_server=None)) == []
+    (found,) = examine_versions(replace(unknown, api_server=ApiServer("v0.0.0-master", None, ALL)))
+    assert (
+        found.problem
+        == "the API server v0.0.0-master lacks supported-version (1.29): nothing was tried with this version"
+    )
 
 
 def test_the_remedy_names_the_tag() -> None:

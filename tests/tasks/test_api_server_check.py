@@ -98,3 +98,9 @@ async def test_an_api_server_after_the_newest_says_so() -> None:
     scene = Scene("v1.37.0", "validatingadmissionpolicies")
     await scene.look()
     assert scene.check.remark() == "v1.37.0; newer than 1.36, the newest version that was tried"
+
+
+async def test_an_api_server_without_a_number_says_so_and_lacks_nothing_else() -> None:
+    scene = Scene("v0.0.0-master+$Format:%H$", "validatingadmissionpolicies")
+    await scene.look()
+    assert scene.check.remark() == "v0.0.0-master+$Format:%H$; lacks supported-version"

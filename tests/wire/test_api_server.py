@@ -48,7 +48,8 @@ def test_streaming_lists_are_missing_only_where_the_settings_want_them() -> None
 def test_the_version_is_the_emulated_one_where_there_is_one() -> None:
     assert decode_version(b'{"gitVersion": "v1.36.2", "minor": "36", "emulationMinor": "33"}') == ("v1.36.2", 33)
     assert decode_version(b'{"gitVersion": "v1.30.5-gke.1014001", "minor": "30+"}') == ("v1.30.5-gke.1014001", 30)
-    assert decode_version(b"{}") is None
+    assert decode_version(b'{"gitVersion": "v0.0.0-master"}') == ("v0.0.0-master", None)
+    assert decode_version(b"{}") == ("unnamed", None)
 
 
 def test_the_minor_version_of_a_tag() -> None:
