@@ -44,6 +44,7 @@ FLOOR_OF_FILE = {
     "broken": "verbs",
     "moves": "verbs",
     "plan": "tasks",
+    "blocks": "tasks",
     "mover": "tasks",
     "endpoint": "server",
     "building": "compose",

@@ -6,7 +6,8 @@ together, domain by domain. What is broken of each kind of constraint:
 1. NodeAffinity: the labels of the pod's node no longer match.
 2. PodAffinity: no other pod that the terms select is in the domain of the node. If the pod matches its own terms and no
    other pod does, nothing is broken (the first-pod rule).
-3. PodAntiAffinity: another pod that a term of the pod selects is in the domain, or another pod whose term selects it.
+3. PodAntiAffinity: another pod that a term of the pod selects is in the domain, or another pod whose term selects it. No pod
+   is moved for terms of pods of other namespaces, because a tenant could move the pods of others by them.
 4. TopologySpread: the domain has more pods than the minimum + maxSkew.
 
 So a pod is broken if filter would reject its node today, as if the pod came anew. Each finding has an ``excess``: the
@@ -15,13 +16,14 @@ pods above the limit of a domain, the pairs, or the unsatisfied pods. The sum is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from extender.features.execution.directive import ExecutionMode, ExecutionSpec, WatchedConstraint
 from extender.index.counts.compiled_constraints import CompiledConstraints
-from extender.index.counts.groups import PlacedPods
+from extender.index.counts.groups import GroupView, PlacedPods
+from extender.index.counts.term_counts import TermGroupView
 from extender.index.nodes.columns import Column, NodeNumber
 from extender.index.view import ClusterView
 from extender.model.bounded import Steps
@@ -80,6 +82,7 @@ class BrokenConstraint:
     - ``nodes``: the nodes of these pods.
     - ``count``: the pods that are counted in the domain, ``limit``: how many there may be.
     - ``excess``: its part of the measure. ``shared``: equal for findings that count the same pods, whose excess is one.
+    - ``of_others``: terms of pods of other namespaces exclude the pods. These are not moved for it.
     """
 
     place: Place
@@ -88,6 +91,7 @@ class BrokenConstraint:
     limit: int
     excess: int
     shared: Hashable = None
+    of_others: bool = False
 
     @property
     def text(self) -> str:
@@ -98,6 +102,10 @@ class BrokenConstraint:
                 return f"required node affinity does not match node {domain}"
             case WatchedConstraint.POD_AFFINITY:
                 return f"required affinity selects no pod in {key}={domain}"
+            case WatchedConstraint.POD_ANTI_AFFINITY if self.of_others:
+                return (
+                    f"anti-affinity of {counted(self.count, 'pod')} of other namespaces excludes it in {key}={domain}"
+                )
             case WatchedConstraint.POD_ANTI_AFFINITY:
                 return f"anti-affinity excludes {counted(self.count, 'pod')} in {key}={domain}"
             case WatchedConstraint.TOPOLOGY_SPREAD:
@@ -205,22 +213,71 @@ def has_affinity(own: OwnTerms, number: NodeNumber, itself: int) -> bool:
 
 
 def _pod_anti_affinity(judged: _Judged) -> Iterator[BrokenConstraint | None]:
-    view = judged.view
-    pairs: dict[Place, tuple[int, int, set[NodeNumber]]] = {}  # with the greatest count, the excess and the nodes
-    for group in (*own_terms(judged.compiled).anti, *terms_of_others(judged.compiled).anti):
-        if not group.counts:
-            continue
-        itself, here = view.times_counted(judged.shown, group), judged.by_domain(group.domain_of)
-        for domain in group.counts.keys() & here.keys():
-            others = group.counts[domain] - itself
-            if others > 0:
-                place = Place(WatchedConstraint.POD_ANTI_AFFINITY, group.key.key, group.key.value(domain))
-                most, excess, nodes = pairs.get(place, (0, 0, set()))
-                excess += others * judged.pods_on(here[domain])
-                pairs[place] = max(most, others), excess, nodes | set(here[domain])
+    view, pairs = judged.view, _Pairs()
+    for group in own_terms(judged.compiled).anti:
+        for domain, here, count in _excluding(group, judged):
+            pairs.add(group, domain, here, count, judged)
         yield None
-    for place, (most, excess, nodes) in pairs.items():
-        yield BrokenConstraint(place, tuple(sorted(nodes)), count=most, limit=0, excess=excess)
+    for group in terms_of_others(judged.compiled).anti:
+        excluding = list(_excluding(group, judged))
+        inside = (yield from _owners(group, judged)) if excluding else {}
+        for domain, here, count in excluding:
+            of_namespace = min(max(inside.get(domain, 0) - view.times_counted(judged.shown, group), 0), count)
+            pairs.add(group, domain, here, of_namespace, judged)
+            pairs.add(group, domain, here, count - of_namespace, judged, of_others=True)
+        yield None
+    yield from pairs.findings()
+
+
+def _excluding(group: GroupView, judged: _Judged) -> Iterator[tuple[int, list[NodeNumber], int]]:
+    """The domains of the pods with pods that a group counts beside them: the nodes, and how many others it counts."""
+    if group.counts:
+        itself, here = judged.view.times_counted(judged.shown, group), judged.by_domain(group.domain_of)
+        for domain in group.counts.keys() & here.keys():
+            if (count := group.counts[domain] - itself) > 0:
+                yield domain, here[domain], count
+
+
+def _owners(group: TermGroupView, judged: _Judged) -> Generator[None, None, dict[int, int]]:
+    """How many pods of the namespace have a term, by domain. O(signatures)."""
+    view, namespace, column = judged.view, judged.shown.namespace, group.domain_of
+    inside = dict[int, int]()
+    for placed in view.placed(group, lambda signature: signature.namespace == namespace):
+        if placed is None:
+            yield
+            continue
+        for number, pods in placed.nodes.items():
+            if number < len(view.node_names):
+                inside[column[number]] = inside.get(column[number], 0) + pods
+    return inside
+
+
+class _Pairs:
+    """Pairs of pods of which one excludes the other one, by place: the greatest count, the excess and the nodes."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Place, bool], tuple[int, int, set[NodeNumber]]] = {}
+
+    def add(
+        self,
+        group: GroupView,
+        domain: int,
+        here: list[NodeNumber],
+        count: int,
+        judged: _Judged,
+        *,
+        of_others: bool = False,
+    ) -> None:
+        """``count`` pods exclude each of the pods on nodes of a domain."""
+        if count:
+            key = Place(WatchedConstraint.POD_ANTI_AFFINITY, group.key.key, group.key.value(domain)), of_others
+            most, excess, nodes = self._found.get(key, (0, 0, set()))
+            self._found[key] = max(most, count), excess + count * judged.pods_on(here), nodes | set(here)
+
+    def findings(self) -> Iterator[BrokenConstraint]:
+        """A finding for each place."""
+        for (place, of_others), (most, excess, nodes) in self._found.items():
+            yield BrokenConstraint(place, tuple(sorted(nodes)), count=most, limit=0, excess=excess, of_others=of_others)
 
 
 def _topology_spread(judged: _Judged) -> Iterator[BrokenConstraint | None]:

@@ -12,7 +12,8 @@ far as policies and limits allow. The life of a move:
 4. Ended: the replacement is ready, or a time is over (`Outcome`). Only then another pod of the controller is moved.
 
 A move is in vain if its replacement was bound elsewhere and its constraint is broken there too. Its controller then gets
-no move until something that the trial reads has changed, and a time is over that doubles with each such move.
+no move until something that the trial reads has changed, and a time is over that doubles with each such move (`Blocks`). A
+controller that makes no replacement gets no move for an hour, or until it creates a pod.
 
 Nothing is stored. After a restart a controller is busy while it has a pod that is terminating, pending or not ready, so
 a move that an earlier leader began is waited for. How long a constraint has been broken is counted anew.
@@ -30,6 +31,7 @@ from math import inf
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from extender.features.execution.answers import NO_POLICY, MoveRow, MovesAnswer
+from extender.features.execution.blocks import Blocks
 from extender.features.execution.broken import BrokenConstraints, WatchedPods, broken_constraints, is_evicting
 from extender.features.execution.directive import PodFacts
 from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck, passes_on
@@ -55,6 +57,7 @@ BROKEN: Final = "ConstraintBroken"
 MOVED: Final = "Moved"
 FOLLOW_SECONDS: Final = 1.0  # between looks at moves under way
 ROUND_SECONDS: Final = 5.0  # between rounds, unless a move has ended
+LONGEST_PAUSE: Final = 60.0  # between rounds, however long the steps of a round take
 _SLICE_SECONDS: Final = 0.002
 _PAUSE_SECONDS: Final = 0.01
 _LONGEST_PLANNING: Final = 5.0  # seconds of a round; then moves that are planned may begin
@@ -65,7 +68,8 @@ _STAYS: Final = 30.0  # seconds after which a pod that was evicted and does not 
 _PENDING: Final = 60.0  # seconds for which a replacement may wait for its claimed node
 _MINUTE: Final = 60.0
 _REFUSED_FOR: Final = 10.0  # seconds at least until a budget is asked again
-_LONGEST_BLOCK: Final = 3600.0
+_NOT_REPLACED_FOR: Final = 3600.0  # seconds, unless the controller creates a pod
+_COMPARED: Final = 9  # comparing takes a tenth of the time at most, also for more signatures than stay compiled
 
 
 class Outcome(StrEnum):
@@ -124,18 +128,6 @@ class _Planned(NamedTuple):
     at: float
 
 
-class _Block(NamedTuple):
-    """Why a controller gets no move: until ``state`` has changed and ``until`` is over. ``seconds``: how long that was.
-
-    ``state``: None for a block that only takes time.
-    """
-
-    why: str
-    state: Hashable
-    until: float
-    seconds: float
-
-
 class Mover:
     """Moves pods. ``outcomes`` counts ended moves, ``ended`` is told of each with its seconds."""
 
@@ -166,24 +158,28 @@ class Mover:
         self._planned: dict[PodSignature, _Planned] = {}
         self._planner: tuple[Planner, float] | None = None
         self._facts: dict[str, tuple[PodFacts, float]] = {}
-        self._blocks: dict[GroupKey, _Block] = {}
+        self._blocks = Blocks()
         self._begun: dict[PolicyKey | None, deque[float]] = {}  # None: of all policies
         self._usage = NamespaceUsage(clock)
+        self._worked = 0.0  # seconds of the steps of this round
 
     async def run(self) -> None:
         """Until cancelled. Claims of moves end with it."""
         self.is_leading = True
         try:
             while True:
-                begun = self._clock.now()
+                self._worked = 0.0
                 if self._is_complete():
                     await self.round()
-                # At most half of the time, however many pods are watched; the steps of a round are sliced as well.
-                pause, ended = max(ROUND_SECONDS, self._clock.now() - begun), self.outcomes.total()
-                until = self._clock.now() + pause
-                while self._clock.now() < until and self.outcomes.total() == ended:
+                # By the time of the steps: a round also waits for writes, and the clock may jump meanwhile.
+                now, ended = self._clock.now(), self.outcomes.total()
+                least = now + min(self._worked, LONGEST_PAUSE)
+                until = max(now + ROUND_SECONDS, least)
+                while (now := self._clock.now()) < least or (now < until and self.outcomes.total() == ended):
                     await self._clock.sleep(FOLLOW_SECONDS)
-                    await self._follow()
+                    # While a watch is lost, a pod that is not shown may exist.
+                    if self._is_complete():
+                        await self._follow()
         finally:
             self.is_leading = False
             self._planned.clear()
@@ -194,7 +190,8 @@ class Mover:
     async def round(self) -> None:
         """Follows moves under way, finds out what is broken, plans, and begins moves."""
         await self._follow()
-        await self._in_slices(self.broken.round(self._clock.now()))
+        await self._in_slices(self.broken.round(self._clock.now()), _COMPARED)
+        self._forget()
         for signature in [signature for signature in self._planned if signature not in self.broken.found]:
             del self._planned[signature]
         if not self.broken.found:
@@ -203,17 +200,30 @@ class Mover:
         while (chosen := self._next()) is not None:
             await self._begin(chosen)
 
-    async def _in_slices(self, steps: Steps[T]) -> T:
+    async def _in_slices(self, steps: Steps[T], weight: float = 1) -> T:
+        """``weight``: how much longer the pause after the round is than these steps."""
         begun = self._clock.now()
         while True:
             try:
                 next(steps)
             except StopIteration as end:
+                self._worked += weight * (self._clock.now() - begun)
                 result: T = end.value
                 return result
-            if self._clock.now() - begun >= _SLICE_SECONDS:
+            if (spent := self._clock.now() - begun) >= _SLICE_SECONDS:
+                self._worked += weight * spent
                 await self._clock.sleep(_PAUSE_SECONDS)
                 begun = self._clock.now()
+
+    def _forget(self) -> None:
+        """Drops what concerns controllers and policies of which nothing is left."""
+        if waiting := self._blocks.awaiting_pods():
+            self._blocks.see_pods(self._pods_of(waiting))
+        controllers = [(found.namespace, found.controller) for found in self.broken.found]
+        broken = {(namespace, f"{owner.kind}/{owner.name}") for namespace, owner in controllers if owner is not None}
+        self._blocks.forget(self._clock.now(), broken)
+        for policy in [policy for policy in self._begun if not self._lately(policy)]:
+            del self._begun[policy]
 
     # -- planning
 
@@ -298,11 +308,7 @@ class Mover:
     def _waits_for_controller(self, key: GroupKey, move: Move) -> str:
         if key in self.under_way:
             return "another pod of its controller is moved"
-        block = self._blocks.get(key)
-        if block is None:
-            return ""
-        is_unchanged = block.state is not None and self._state_of(move.pod, block) == block.state
-        return block.why if is_unchanged or self._clock.now() < block.until else ""
+        return self._blocks.why(key, self._clock.now(), lambda state: self._state_of(move.pod, state))
 
     def _waits_for_limit(self, watched: WatchedPods) -> str:
         key, spec = watched.policy.key, watched.spec
@@ -322,19 +328,19 @@ class Mover:
             begun.popleft()
         return len(begun)
 
-    def _state_of(self, pod: Pod, block: _Block | None = None) -> Hashable:
+    def _state_of(self, pod: Pod, known: Hashable = None) -> Hashable:
         """Equal while the trial of a pod reads the same counts and nodes; for a block by a budget, the same budgets."""
         view = self._index.view
-        if block is not None and isinstance(block.state, int):
+        if isinstance(known, int):
             return view.claims_version
         compiled = view.compiled(effective_pod(pod, view, self._settings).signature)
         return compiled.serial, view.dependency_version(compiled)
 
-    def _block(self, key: GroupKey, why: str, state: Hashable, seconds: float) -> None:
-        """The controller gets no move for a time, which doubles each time."""
-        known = self._blocks.get(key)
-        seconds = seconds if known is None or known.state is None else min(2 * known.seconds, _LONGEST_BLOCK)
-        self._blocks[key] = _Block(why, state, self._clock.now() + seconds, seconds)
+    def _wait(self, key: GroupKey, why: str, seconds: float) -> None:
+        self._blocks.wait(key, why, self._clock.now() + seconds)
+
+    def _block(self, key: GroupKey, why: str, seconds: float, state: Hashable = None) -> None:
+        self._blocks.block(key, why, self._clock.now(), seconds, state)
 
     # -- a move begins
 
@@ -374,30 +380,31 @@ class Mover:
                 extra={"pod": pod.full_name, "node": pod.node, "target": move.target, "why": move.broken},
             )
         except OverBudget as error:
-            self._block(key, f"a disruption budget forbids it: {error}", self._index.view.claims_version, _REFUSED_FOR)
+            self._block(key, f"a disruption budget forbids it: {error}", _REFUSED_FOR, self._index.view.claims_version)
             self._end(key, Outcome.REFUSED)
-        except (NotFound, Conflict):
+        except (NotFound, Conflict) as error:
+            self._block(key, f"the pod was not evicted: {error}", _REFUSED_FOR)
             self._end(key, Outcome.FAILED)
         except KubeError as error:
             # Without an answer the eviction may have happened: the watch shows it.
             if not may_be_made(error):
-                self._block(key, f"the eviction failed: {error}", None, _MINUTE)
+                self._block(key, f"the eviction failed: {error}", _MINUTE)
                 self._end(key, Outcome.FAILED)
 
     async def _is_settled(self, pod: Pod, key: GroupKey) -> bool:
         """Whether every other pod of the controller runs and is ready, as far as its youngest pod shows; reads the pod too."""
         pods = self._pods_of({key})[key]
         if any(other.terminating or not other.node for other in pods):
-            self._block(key, "its controller has pods that are terminating or pending", None, FOLLOW_SECONDS)
+            self._wait(key, "its controller has pods that are terminating or pending", FOLLOW_SECONDS)
             return False
         others = [other for other in pods if other.uid != pod.uid and other.start_time is not None]
         youngest = max(others, key=lambda other: str(other.start_time), default=None)
         if await self._read(pod) is None:
-            self._block(key, "the pod cannot be read", None, _REFUSED_FOR)
+            self._wait(key, "the pod cannot be read", _REFUSED_FOR)
             return False
         facts = None if youngest is None else await self._read(youngest)
         if facts is not None and not facts.is_ready:
-            self._block(key, "another pod of its controller is not ready", None, _REFUSED_FOR)
+            self._wait(key, "another pod of its controller is not ready", _REFUSED_FOR)
             return False
         return True
 
@@ -486,7 +493,7 @@ class Mover:
     def _follow_missing(self, key: GroupKey, under_way: UnderWay) -> None:
         waited, pod = self._clock.now() - under_way.began, self._index.pods.get(under_way.move.pod.uid)
         if pod is not None and not pod.terminating and waited >= _STAYS:
-            self._block(key, "the pod was evicted and does not terminate", None, _MINUTE)
+            self._block(key, "the pod was evicted and does not terminate", _MINUTE)
             self._end(key, Outcome.FAILED)
         elif waited >= self._settings.execution.claim_timeout:
             self._end(key, Outcome.NOT_REPLACED)
@@ -497,10 +504,13 @@ class Mover:
         self.outcomes[outcome] += 1
         move = under_way.move
         if outcome is Outcome.COMPLETED:
-            self._blocks.pop(key, None)
+            self._blocks.end(key)
         elif outcome in (Outcome.IN_VAIN, Outcome.NOT_READY):
             why = f"the last move of its controller was {outcome.replace('_', ' ')}"
-            self._block(key, why, self._state_of(move.pod), _MINUTE)
+            self._block(key, why, _MINUTE, self._state_of(move.pod))
+        elif outcome is Outcome.NOT_REPLACED:
+            why = "its controller has not replaced the last pod that was moved"
+            self._blocks.block(key, why, self._clock.now(), _NOT_REPLACED_FOR, seen=under_way.known)
         if outcome is Outcome.IN_VAIN:
             _LOG.error("a move was in vain", extra={"pod": move.pod.full_name, "target": move.target})
         self._ended(outcome, move, self._clock.now() - under_way.began)

@@ -56,6 +56,7 @@ from extender.verbs.request import RequestSearch, requested_nodes, worst_case
 from extender.verbs.select_host import select_host
 from extender.wire.extender_v1 import ExtenderArgs
 
+_OF_OTHERS: Final = "it is not moved for the anti-affinity of pods of other namespaces"
 _REPLACING: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
 
 
@@ -458,6 +459,9 @@ class Planner:
             findings = at_once(broken_constraints({number: 1}, pod, view, settings, watched.spec.constraints))
             if not findings:
                 return None
+            findings = tuple(finding for finding in findings if not finding.of_others)
+            if not findings:
+                return _OF_OTHERS
             return _Attempt(pod, watched, view, settings, compiled, affected, relying, trial).move(findings, movable)
 
 

@@ -2,10 +2,11 @@
 
 1. A pod is broken if it runs, a policy with `when: [Execution]` and `mode: Evict` selects it, and filter would reject its node today,
    as if the pod came anew.
-2. An eviction is in vain if nothing of its pod was broken, if no node takes the replacement, or if as much is broken with the
+2. An eviction is in vain if nothing of its pod was broken for which it may be moved (3), if no node takes the replacement, or if as much is broken with the
    replacement as would be with the old pod on its old node. The last is judged only if no node, namespace or other pod has changed
    meanwhile.
-3. A broken pod can be mended if another node takes it so that less is broken, and no pod that held is broken then.
+3. A broken pod can be mended if another node takes it so that less is broken, and no pod that held is broken then. A pod that only
+   the anti-affinity of pods of other namespaces excludes must not be moved.
 
 Written from config/policies/README.md. Must not import the index, the rules or the feature.
 """
@@ -35,6 +36,7 @@ from extender.simulator.json_objects import (
 from extender.simulator.oracle.brute_force import (
     AFFINITY_REJECTED,
     ANTI_AFFINITY,
+    EXISTING_REJECTED,
     SUCCESS,
     ClusterState,
     Filters,
@@ -134,6 +136,16 @@ class RunningPods:
         with self.elsewhere(uid, None):
             return not self.takes(pod, node)
 
+    def is_to_move(self, uid: str) -> bool:
+        """Whether anything is broken of a pod for which it may be moved: not only what pods of other namespaces exclude. O(pods)."""
+        pod, node = self.placed[uid]
+        with self.elsewhere(uid, None):
+            if not matches_node_affinity(pod, self.state.nodes[node]):
+                return True
+            # The last check: before it everything else held.
+            status = Filters(pod, self.state).check(node)
+        return status != SUCCESS if status != EXISTING_REJECTED else self._pairs(uid, namespace_of(pod)) > 0
+
     def takes(self, pod: JsonObject, node: str) -> bool:
         """Whether a node meets the constraints of a pod that is nowhere; room and taints are not asked."""
         return matches_node_affinity(pod, self.state.nodes[node]) and Filters(pod, self.state).check(node) == SUCCESS
@@ -155,12 +167,12 @@ class RunningPods:
         with self.elsewhere(uid, None):
             return found + (OracleInterPodAffinity(pod, state).check(node) == AFFINITY_REJECTED)
 
-    def _pairs(self, uid: str) -> int:
-        """The other pods that anti-affinity excludes beside this one, in both directions."""
+    def _pairs(self, uid: str, namespace: str = "") -> int:
+        """The other pods, or those of a namespace, that anti-affinity excludes beside this one, in both directions."""
         (pod, node), state, found = self.placed[uid], self.state, 0
         own = [RequiredTerm(raw, namespace_of(pod)) for raw in required_pod_terms(pod, ANTI_AFFINITY)]
         for other_uid, (other, there) in self.placed.items():
-            if other_uid == uid or there not in state.nodes:
+            if other_uid == uid or there not in state.nodes or namespace not in ("", namespace_of(other)):
                 continue
             theirs = [RequiredTerm(raw, namespace_of(other)) for raw in required_pod_terms(other, ANTI_AFFINITY)]
             excluding = [term for term in own if term.selects_for_incoming(other, state.namespaces)]
@@ -195,7 +207,13 @@ def mendable(running: RunningPods, may_evict: Callable[[JsonObject], bool]) -> I
     before = running.measure()
     for uid in watched:
         pod = running.placed[uid].pod
-        if uid not in held and is_movable(pod) and may_evict(pod) and _can_move(running, uid, held, before):
+        if (
+            uid not in held
+            and running.is_to_move(uid)
+            and is_movable(pod)
+            and may_evict(pod)
+            and _can_move(running, uid, held, before)
+        ):
             yield uid
 
 
@@ -338,7 +356,7 @@ class _Replay:
 
     def _is_broken_now(self, uid: str) -> bool:
         placed = self.running.placed.get(uid)
-        return placed is not None and placed.node in self.running.state.nodes and self.running.is_broken(uid)
+        return placed is not None and placed.node in self.running.state.nodes and self.running.is_to_move(uid)
 
     @staticmethod
     def _is_replacement(eviction: _Eviction, pod: JsonObject) -> bool:

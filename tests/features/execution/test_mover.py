@@ -71,6 +71,7 @@ class Scene:
     clock: FakeClock
     outcomes: list[tuple[str, str]]
     events: list[ObjectEvent]
+    settings: Settings
 
     async def rounds(self, count: int = 1, seconds: float = 1.0) -> None:
         for _ in range(count):
@@ -111,7 +112,7 @@ def scene(
         events.append(event)
 
     mover = Mover(index, chosen, writes, clock, lambda: NOW, lambda: is_complete, ended, record)
-    return Scene(index, mover, writes, clock, outcomes, events)
+    return Scene(index, mover, writes, clock, outcomes, events, chosen)
 
 
 def askew(*counts: int, **fields: Any) -> list[Pod]:

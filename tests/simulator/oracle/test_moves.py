@@ -151,6 +151,15 @@ BROKEN: dict[str, tuple[list[JsonObject], tuple[str, ...], tuple[str, ...]]] = {
         ("web-1", "web-2"),
         ("web-1", "web-2"),
     ),
+    "anti-affinity of another namespace": (
+        [
+            web("web-1", "n-a"),
+            namespace("rude"),
+            pod("db", "rude", on="n-a", affinity=anti_affinity({**term(app="web"), "namespaces": ["default"]})),
+        ],
+        ("web-1",),
+        (),
+    ),
     "a pod without a controller": (
         [web(f"web-{number}", "n-a", owner="", **SPREAD) for number in (1, 2)],
         ("web-1", "web-2"),

@@ -1,0 +1,94 @@
+"""Why controllers get no move for a time: after moves that failed, were in vain or were not replaced, and while they are busy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from extender.model.objects import Pod
+from extender.model.release import GroupKey
+
+LONGEST_BLOCK: Final = 3600.0
+_LONGEST_WAIT: Final = 24 * 3600.0  # for a controller that creates no pod
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A controller gets no move until ``until`` is over and ``state`` has changed.
+
+    - ``seconds``: how long the last block after a move was; 0 if there was none
+    - ``state``: None if only time counts
+    - ``seen``: the UIDs of pods of the controller. A pod that it creates ends the block. None: no pod ends it
+    """
+
+    why: str
+    until: float
+    seconds: float
+    state: Hashable = None
+    seen: frozenset[str] | None = None
+
+
+class Blocks:
+    """The blocks of controllers, by the key of their moves. Times are monotonic seconds.
+
+    The next block of a controller is twice as long as its last one, because what has failed again and again costs evictions or
+    calls. A completed move ends this.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[GroupKey, _Block] = {}
+
+    def __len__(self) -> int:
+        """How many are kept."""
+        return len(self._blocks)
+
+    def wait(self, key: GroupKey, why: str, until: float) -> None:
+        """The controller is busy for a moment, which says nothing about its moves."""
+        known = self._blocks.get(key)
+        self._blocks[key] = _Block(why, until, 0.0 if known is None else known.seconds)
+
+    def block(
+        self,
+        key: GroupKey,
+        why: str,
+        now: float,
+        seconds: float,
+        state: Hashable = None,
+        seen: Collection[str] | None = None,
+    ) -> None:
+        """A move did not complete. ``seconds``, or twice the last block up to a limit. ``seen``: see `_Block`."""
+        known, longest = self._blocks.get(key), LONGEST_BLOCK if seen is None else _LONGEST_WAIT
+        seconds = max(seconds, min(2 * known.seconds, longest) if known is not None else 0.0)
+        self._blocks[key] = _Block(why, now + seconds, seconds, state, None if seen is None else frozenset(seen))
+
+    def end(self, key: GroupKey) -> None:
+        """A move completed."""
+        self._blocks.pop(key, None)
+
+    def why(self, key: GroupKey, now: float, state_now: Callable[[Hashable], Hashable]) -> str:
+        """Why the controller gets no move now; empty if it may. ``state_now``: the present value of a block's state."""
+        block = self._blocks.get(key)
+        if block is None:
+            return ""
+        is_unchanged = block.state is not None and state_now(block.state) == block.state
+        return block.why if is_unchanged or now < block.until else ""
+
+    def awaiting_pods(self) -> Collection[GroupKey]:
+        """The controllers whose block ends when they create a pod."""
+        return [key for key, block in self._blocks.items() if block.seen is not None]
+
+    def see_pods(self, pods: Mapping[GroupKey, Collection[Pod]]) -> None:
+        """Ends the blocks of controllers that have created a pod. O(pods)."""
+        for key, there in pods.items():
+            block = self._blocks.get(key)
+            if block is not None and block.seen is not None and any(pod.uid not in block.seen for pod in there):
+                del self._blocks[key]
+
+    def forget(self, now: float, broken: Collection[tuple[str, str]]) -> None:
+        """Drops what is over, apart from controllers of which something is ``broken``: namespace and value of the key. O(blocks)."""
+        self._blocks = {
+            key: block
+            for key, block in self._blocks.items()
+            if (key.namespace, key.value) in broken or now < block.until + block.seconds
+        }
