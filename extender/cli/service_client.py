@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 import orjson
 
 from extender.cli.progress import progress
+from extender.doctor.certificate_faults import certificate_fault
 from extender.doctor.facts import LEADERSHIP, Sample
-from extender.doctor.service import EXPIRED, EXPIRED_CLIENT, OTHER_CA, OTHER_CLIENT, OTHER_NAME, Fault
+from extender.doctor.service import EXPIRED_CLIENT, OF_CERTIFICATE, OF_CERTIFICATE_HERE, OTHER_CA, OTHER_CLIENT, Fault
 from extender.model.documents import DocumentError
 from extender.settings.configuration import Settings, parse_settings
 from extender.telemetry.metrics import read_page
@@ -29,9 +30,6 @@ _SECONDS: Final = 10.0
 _WHAT_IF_SECONDS: Final = 600.0
 _UNAUTHORIZED: Final = (401, 403)
 _HTTPS: Final = 443
-# https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error/
-_X509_EXPIRED: Final = 10
-_X509_NAMES: Final = (62, 64)  # of a host, and an address
 CONFIGZ_NAME: Final = "placement.extender.dev"
 
 
@@ -163,10 +161,7 @@ def _ask(url: str, trust: Trust, body: bytes = b"", most: int = -1) -> tuple[byt
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         if isinstance(reason, ssl.SSLError):
             problem = f"the TLS handshake with {url} fails: {reason}"
-            remedy = (
-                "check that --ca-file signed its certificate, that it has not expired, and that it has the URL's name"
-            )
-            raise NoAnswerError("tls", problem, remedy) from None
+            raise NoAnswerError("tls", problem, OF_CERTIFICATE_HERE[certificate_fault(str(reason))]) from None
         remedy = "check that it runs, and that --url has its address and port"
         raise NoAnswerError("service", f"{url} cannot be reached: {reason}", remedy) from None
 
@@ -199,7 +194,8 @@ def try_as_scheduler(url: str, name: str, pem: Mapping[str, bytes], end: float |
             secured.sendall(f"GET /version HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: close\r\n\r\n".encode())
             is_answered = bool(secured.recv(1))  # a rejected certificate shows in the first read
     except ssl.SSLCertVerificationError as error:
-        return {_X509_EXPIRED: EXPIRED, **dict.fromkeys(_X509_NAMES, OTHER_NAME)}.get(error.verify_code, OTHER_CA)
+        fault = certificate_fault(str(error))
+        return OTHER_CA if fault is None else OF_CERTIFICATE[fault]
     except (ssl.SSLError, ConnectionResetError):
         is_answered = False
     if is_answered:

@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from extender.doctor.certificate_faults import CertificateFault, certificate_fault
 from extender.doctor.facts import (
     APPLY_KINDS,
     APPLY_OVERLAY,
+    RENEW,
     Facts,
     Finding,
     PolicyFacts,
@@ -27,6 +29,7 @@ from extender.model.policies import KUPID_GROUP, FailurePolicy, InvalidPolicy, M
 from extender.model.release import NoRoom
 from extender.model.units import ago, agreeing, counted, listed
 from extender.settings.configuration import Settings
+from extender.settings.policies import Webhook
 from extender.verbs.release.progress import UNDECIDED, GroupOverview, StrayPod, WaitReason
 from extender.wire.objects.kinds import TOPOLOGY_DOMAINS
 from extender.wire.policies.node_terms import POD_TERMS, SPREAD
@@ -45,10 +48,15 @@ def examine_policies(facts: Facts) -> list[Finding]:
     policies = facts.policies
     if policies is None:
         return []
-    # If the API server has reached this replica, it does not matter whether this machine reaches the URL.
-    is_reached = facts.total("extender_admission_reviews_total") > 0 or policies.call_fault == ""
-    ways = [] if is_reached else [*_urls(policies)]
-    findings = [*_kinds(policies), *_webhook(policies), *_calls(policies, facts.settings), *ways, *_policies(policies)]
+    # The API server's own call is the best evidence: then it does not matter whether this machine reaches the URL.
+    ways = [*_urls(facts, policies)] if policies.call_fault is None else []
+    findings = [
+        *_kinds(policies),
+        *_webhook(policies, facts.settings.policies.webhook),
+        *_calls(policies, facts.settings),
+        *ways,
+        *_policies(policies),
+    ]
     used = [
         entry.policy for entry in policies.policies if isinstance(entry.policy, Policy) and not _selects_nothing(entry)
     ]
@@ -68,7 +76,7 @@ def _kinds(facts: PolicyFacts) -> Iterator[Finding]:
         yield Finding("warning", "crds", problem, f"{APPLY_KINDS}, from the version that runs")
 
 
-def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
+def _webhook(facts: PolicyFacts, webhook: Webhook) -> Iterator[Finding]:
     for name in facts.no_configuration:
         remedy = (
             f"{_COMPONENT}; the leader creates a configuration only if role.yaml lets it and the caBundle is its own"
@@ -76,8 +84,7 @@ def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
         yield Finding("error", "webhook", f"{name} does not exist: the API server calls no webhook", remedy)
     for name in facts.untrusted:
         problem = f"the caBundle of {name} does not verify the serving certificate: every call of the webhook fails"
-        remedy = "the leader writes it (see its log); with certificates cert-manager, check the CA injector"
-        yield Finding("error", "webhook", problem, remedy)
+        yield Finding("error", "webhook", problem, _certificate_remedy(CertificateFault.OTHER_CA, webhook))
     for name, ready in facts.services.items():
         if ready is None:
             remedy = f"{_COMPONENT}; or set policies.webhook.service and serviceNamespace"
@@ -88,13 +95,12 @@ def _webhook(facts: PolicyFacts) -> Iterator[Finding]:
 
 
 def _calls(facts: PolicyFacts, settings: Settings) -> Iterator[Finding]:
-    """Whether the API server reaches the webhook (a firewall may prevent it), and whether it calls it for all objects."""
+    """Whether the API server reaches the webhook, and whether it calls it for all objects."""
     webhook = settings.policies.webhook
     if facts.call_fault:
+        what, remedy = _cause(facts.call_fault, webhook)
         then = "refused" if webhook.failure_policy == "Fail" else "created without policies"
-        problem = f"the API server cannot call the webhook, so each pod waits up to {webhook.timeout} and is {then}: {facts.call_fault}"
-        way = "policies.webhook.url" if webhook.url else f"port {webhook.bind_address.port} of the extender's pods"
-        remedy = f"let the API server connect to {way}: look for a firewall or NetworkPolicy in between"
+        problem = f"the API server cannot call the webhook: {what}; each pod is {then}: {facts.call_fault}"
         yield Finding("error", "webhook", problem, remedy)
     for selector, what in facts.selects_nothing.items():
         problem = f"{selector} of MutatingWebhookConfiguration {webhook.configuration} selects no {what} of the cluster: admission applies no policy"
@@ -102,15 +108,69 @@ def _calls(facts: PolicyFacts, settings: Settings) -> Iterator[Finding]:
         yield Finding("warning", "webhook", problem, remedy)
 
 
-def _urls(facts: PolicyFacts) -> Iterator[Finding]:
-    remedy = "set policies.webhook.url to where the API server reaches policies.webhook.bindAddress, without a path"
-    for url, why in facts.lost_urls.items():
+def _cause(text: str, webhook: Webhook) -> tuple[str, str]:
+    """The cause of a failed call, by the error of the API server, and its remedy."""
+    if fault := certificate_fault(text):
+        return _PROBLEMS[fault], _certificate_remedy(fault, webhook)
+    way = "policies.webhook.url" if webhook.url else f"port {webhook.bind_address.port} of the extender's pods"
+    if "refused" in text:
+        return f"nothing listens at {way}", f"see whether the extender's pods run, and correct {_NAMES}"
+    if "could not find the requested resource" in text or "HTTP response to HTTPS client" in text:
+        return f"another program answers at {way}", f"correct {_NAMES}, without a path"
+    what = f"no answer comes in {webhook.timeout}, for which each pod waits"
+    blocked = f"let the API server connect to {way}: look for a firewall or NetworkPolicy in between"
+    return what, f"{blocked}; if there is none, the process hangs: restart it"
+
+
+_NAMES: Final = "policies.webhook.url, or service and serviceNamespace"
+_PROBLEMS: Final[Mapping[CertificateFault, str]] = {
+    CertificateFault.EXPIRED: "its certificate has expired",
+    CertificateFault.NOT_YET_VALID: "its certificate is not valid yet",
+    CertificateFault.OTHER_CA: "the caBundle of its configuration lacks the CA that signed its certificate",
+    CertificateFault.OTHER_NAME: "its certificate lacks the name or address that is called",
+}
+
+
+def _certificate_remedy(fault: CertificateFault, webhook: Webhook) -> str:
+    """The remedy, by where the certificate comes from."""
+    if fault is CertificateFault.NOT_YET_VALID:
+        return "synchronize the clocks of the API server and of the extender with NTP"
+    source = webhook.certificates
+    if fault is CertificateFault.EXPIRED and source != "own":
+        return f"{RENEW}; the service reloads the files by itself"
+    remedies = {
+        (CertificateFault.OTHER_NAME, "own"): f"correct {_NAMES}: the leader makes a certificate for that name",
+        (
+            CertificateFault.OTHER_NAME,
+            "files",
+        ): f"write a pair for that name into policies.webhook.certFile and keyFile, or correct {_NAMES}",
+        (CertificateFault.OTHER_NAME, "cert-manager"): "add that name to dnsNames of the Certificate",
+        (
+            CertificateFault.OTHER_CA,
+            "files",
+        ): "put the CA that signed certFile into policies.webhook.caFile: the leader writes it into caBundle",
+        (CertificateFault.OTHER_CA, "cert-manager"): "see whether cert-manager's CA injector runs: it writes caBundle",
+    }
+    own = f"the leader makes and renews it: see its log, and whether {_MAY_WRITE}"
+    return remedies.get((fault, source), own)
+
+
+_MAY_WRITE: Final = "it may write the Secret and both webhook configurations"
+
+
+def _urls(facts: Facts, policies: PolicyFacts) -> Iterator[Finding]:
+    """What this machine sees of the URLs that the API server calls."""
+    webhook = facts.settings.policies.webhook
+    way = "set policies.webhook.url to where the API server reaches policies.webhook.bindAddress, without a path"
+    for url, why in policies.lost_urls.items():
+        fault = certificate_fault(why)
+        remedy = way if fault is None else _certificate_remedy(fault, webhook)
         yield Finding("error", "webhook", f"{url}, the webhook's, does not lead to it: {why}", remedy)
-    for url, why in facts.unproven.items():
+    if facts.total("extender_admission_reviews_total") > 0:
+        return  # the API server has reached this replica, so only this machine may not reach it
+    for url, why in policies.unproven.items():
         problem = f"{url}, the webhook's, cannot be reached from this machine: {why}"
-        yield Finding(
-            "warning", "webhook", problem, f"try it from the API server's machine; if it fails there, {remedy}"
-        )
+        yield Finding("warning", "webhook", problem, f"try it from the API server's machine; if it fails there, {way}")
 
 
 def _policies(facts: PolicyFacts) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from extender.doctor.certificate_faults import CertificateFault, certificate_fault
 from extender.doctor.facts import RENEW, Facts, Finding, SchedulerCalls, Severity, granting
 from extender.index.counts.namespace_budgets import OTHERS
 from extender.model.answers.shadow import COMPARED, DIFFERING, RESULTS
@@ -97,14 +98,28 @@ OTHER_CA: Final = Fault(
     "tlsConfig of the scheduler does not have the CA that signed the extender's certificate",
     f"put the CA that signed server.tls.certFile (ca.crt of `extender certs`) into tlsConfig.caFile, {_RESTART}",
 )
-EXPIRED: Final = Fault(
-    "the extender's certificate, or its CA, has expired",
-    f"{RENEW}; the service reloads the files by itself",
-)
-OTHER_NAME: Final = Fault(
-    "the extender's certificate does not have the name in urlPrefix",
-    "make one for that name (`extender certs --out certs --names ${HOST:?}`), or use a name that it has",
-)
+_ONE_FOR_THE_NAME: Final = "make one for that name (`extender certs --out certs --names ${HOST:?}`)"
+OF_CERTIFICATE: Final[Mapping[CertificateFault, Fault]] = {
+    CertificateFault.EXPIRED: Fault(
+        "the extender's certificate, or its CA, has expired",
+        f"{RENEW}; the service reloads the files by itself",
+    ),
+    CertificateFault.NOT_YET_VALID: Fault(
+        "the extender's certificate is not valid yet", "synchronize the clocks of both machines with NTP"
+    ),
+    CertificateFault.OTHER_CA: OTHER_CA,
+    CertificateFault.OTHER_NAME: Fault(
+        "the extender's certificate does not have the name in urlPrefix",
+        f"{_ONE_FOR_THE_NAME}, or use a name that it has",
+    ),
+}
+OF_CERTIFICATE_HERE: Final[Mapping[CertificateFault | None, str]] = {
+    **{fault: text.remedy for fault, text in OF_CERTIFICATE.items()},
+    CertificateFault.OTHER_CA: "give the CA that signed server.tls.certFile (ca.crt of `extender certs`) with --ca-file",
+    CertificateFault.OTHER_NAME: f"{_ONE_FOR_THE_NAME}, or give a --url with a name that it has",
+    None: "check that the service has server.tls; else write http:// in --url",
+}
+"""The remedies where this command is the client that rejects the certificate. None: its handshake fails before."""
 OTHER_CLIENT: Final = Fault(
     "the extender rejects the scheduler's client certificate: another authority than server.tls.clientCAFile signed it",
     f"put a certificate that this CA signed (client.crt of `extender certs`) into tlsConfig.certFile and keyFile, {_RESTART}",
@@ -118,11 +133,12 @@ _REJECTED_CLIENT: Final = Fault(
     f"{OTHER_CLIENT.remedy}; run doctor where these files are, and it says which",
 )
 _ENDED: Final = ("remote error: tls: ", "EOF", "connection reset", "broken pipe")  # the extender sends no alert
-# Faults by the text of Go's error. The first match counts. https://pkg.go.dev/crypto/x509#UnknownAuthorityError and the errors beside it
+# Other faults by the text of Go's error. The first match counts.
 _GO_FAULTS: Final = (
-    ("certificate has expired or is not yet valid", EXPIRED),
-    ("unknown authority", OTHER_CA),
-    ("x509: ", OTHER_NAME),
+    (
+        "x509: ",
+        Fault("kube-scheduler rejects the extender's certificate", "make a new pair with `extender certs`"),
+    ),
     ("HTTP response to HTTPS client", Fault("the extender serves plain HTTP", "set server.tls, or http in urlPrefix")),
     ("malformed HTTP", Fault("the extender serves HTTPS", "set https in urlPrefix, and set tlsConfig")),
     (
@@ -167,7 +183,9 @@ def _fault_in(message: str, facts: Facts) -> Fault | None:
     """The fault of a call, by a scheduler's message. None if the message is about something else."""
     if match := _NO_ANSWER.search(message):
         # The last part is empty and is in every text, so one always matches.
-        fault = next(fault for part, fault in _GO_FAULTS if part in match["why"])
+        other = next(fault for part, fault in _GO_FAULTS if part in match["why"])
+        certificate = certificate_fault(match["why"])
+        fault = other if certificate is None else OF_CERTIFICATE[certificate]
         # In TLS 1.3 the client finishes its handshake before the server rejects its certificate. It only sees that the connection ends.
         if facts.settings.server.tls.client_ca_file and any(ending in match["why"] for ending in _ENDED):
             fault = _REJECTED_CLIENT

@@ -19,8 +19,9 @@ import yaml
 from extender.certificates.authority import SERVER, Authority
 from extender.cli.main import main
 from extender.cli.service_client import try_as_scheduler, webhook_fault
+from extender.doctor.certificate_faults import CertificateFault
 from extender.doctor.facts import APPLY_KINDS
-from extender.doctor.service import EXPIRED, OTHER_CA
+from extender.doctor.service import OF_CERTIFICATE
 from extender.simulator.apiserver.kinds import (
     GROUP_PLACEMENTS,
     OWN_POLICY_KINDS,
@@ -104,7 +105,7 @@ async def test_an_expired_certificate_of_the_service_is_reported_from_one_of_ano
         pem = {"ca": trusted.pair.certificate_pem, "cert": b"", "key": b""}
         found.append(await asyncio.to_thread(try_as_scheduler, url, "127.0.0.1", pem, None))
     server.close()
-    assert found == [EXPIRED, OTHER_CA]
+    assert found == [OF_CERTIFICATE[CertificateFault.EXPIRED], OF_CERTIFICATE[CertificateFault.OTHER_CA]]
 
 
 @pytest.mark.parametrize(

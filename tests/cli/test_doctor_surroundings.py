@@ -26,7 +26,7 @@ async def test_a_webhook_that_a_firewall_keeps_from_the_api_server_is_found_by_a
     (found,) = [one for one in document["findings"] if one["check"] == "webhook"]
     assert found["severity"] == "error"
     assert found["problem"].startswith(
-        "the API server cannot call the webhook, so each pod waits up to 3s and is created without policies: "
+        "the API server cannot call the webhook: no answer comes in 3s, for which each pod waits; each pod is created without policies: "
     )
     assert 'failed calling webhook "validate.policies.placement.extender.dev"' in found["problem"]
     assert found["remedy"].startswith("let the API server connect to port 0 of the extender's pods")

@@ -171,8 +171,16 @@ class WebhookAdmission:
                 # Inside the timeout: a webhook that is delayed too long is one that does not answer.
                 await self._faults().before_webhook(Call("POST", name, target=write.target))
                 answer = await self._post(webhook["clientConfig"], review)
-        except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
-            raise _Unanswered(f"{type(error).__name__}: {error}") from None
+        except TimeoutError:
+            raise _Unanswered("failed to call webhook: context deadline exceeded") from None
+        except (OSError, aiohttp.ClientError, ValueError) as error:
+            cause = getattr(error, "os_error", None)
+            why = (
+                "connection refused"
+                if isinstance(cause, ConnectionRefusedError)
+                else f"{type(error).__name__}: {error}"
+            )
+            raise _Unanswered(f"failed to call webhook: {why}") from None
         response = answer.get("response") if isinstance(answer, dict) else None
         # The answer to another review, or to none, says nothing about this object.
         if not isinstance(response, dict) or response.get("uid") != review["request"]["uid"]:

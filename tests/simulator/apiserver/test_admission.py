@@ -169,7 +169,10 @@ async def test_without_an_answer_the_failure_policy_decides(
     assert answered == code
     assert api.admission.failed_open == (1 if policy == "Ignore" else 0)
     if policy == "Fail":
-        assert 'failed calling webhook "one.example.com": TimeoutError' in body["message"]
+        assert (
+            'failed calling webhook "one.example.com": failed to call webhook: context deadline exceeded'
+            in body["message"]
+        )
 
 
 async def test_an_answer_to_another_review_is_none(client: Client, api: ApiServer, hook: Webhook) -> None:
