@@ -77,3 +77,17 @@ class PodFacts:
     is_ready: bool = True
     has_local_storage: bool = False
     forbidden: str = ""
+
+
+_REPLACING: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
+_OWNERS: Final = {
+    "": "no controller replaces the pod",
+    "DaemonSet": "a DaemonSet runs it on this node",
+    "Job": "its Job counts an eviction as a failure",
+    "Node": "it is a static pod",
+}
+
+
+def objection_to_owner(kind: str) -> str:
+    """Why pods with a controller of a kind are not moved; empty if it replaces them. O(1)."""
+    return "" if kind in _REPLACING else _OWNERS.get(kind) or f"it is not known whether a {kind} replaces its pods"

@@ -32,7 +32,13 @@ from extender.features.execution.broken import (
     has_affinity,
     watching_policy,
 )
-from extender.features.execution.directive import ExecutionSpec, PodFacts, VolumeChoice, WatchedConstraint
+from extender.features.execution.directive import (
+    ExecutionSpec,
+    PodFacts,
+    VolumeChoice,
+    WatchedConstraint,
+    objection_to_owner,
+)
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.groups import PlacedPods, SpreadGroupView
 from extender.index.counts.term_counts import TermRole
@@ -41,6 +47,7 @@ from extender.index.trial import Trial
 from extender.index.view import ClusterView
 from extender.model.bounded import Steps, at_once
 from extender.model.constraints.labels import NO_LABELS
+from extender.model.constraints.selectors import LabelSelector
 from extender.model.constraints.spread import SpreadConstraint
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import PolicyKey
@@ -48,6 +55,7 @@ from extender.rules import catalog
 from extender.rules.catalog import NO_FILTERS, PreparedFilters
 from extender.rules.frames import IndexFrame
 from extender.rules.interpod_affinity import OwnTerms, own_terms
+from extender.rules.spread_groups import default_constraints
 from extender.rules.topology_spread import conditions, spread_groups
 from extender.settings.configuration import Settings
 from extender.verbs.effective_pod import effective, effective_pod
@@ -57,7 +65,6 @@ from extender.verbs.select_host import select_host
 from extender.wire.extender_v1 import ExtenderArgs
 
 _OF_OTHERS: Final = "it is not moved for the anti-affinity of pods of other namespaces"
-_REPLACING: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +76,9 @@ class Movable:
 
     def objection(self, pod: Pod, spec: ExecutionSpec) -> str:
         """Why a pod is not moved; empty if it may be. O(1)."""
-        facts, kind = self.facts.get(pod.uid), pod.signature.owner_kind
-        if kind not in _REPLACING:
-            return f"no controller replaces a pod of a {kind}" if kind else "no controller replaces the pod"
+        facts = self.facts.get(pod.uid)
+        if objection := objection_to_owner(pod.signature.owner_kind):
+            return objection
         if pod.gating is not None:
             return "it was released with a group"
         if pod.has_unseen_needs and spec.persistent_volumes is VolumeChoice.KEEP:
@@ -225,28 +232,31 @@ class _Above(NamedTuple):
 
 
 _Affected: TypeAlias = Sequence[_SpreadOfOthers]
+_ByConstraint: TypeAlias = dict[tuple[SpreadGroupView, SpreadConstraint, bool], _SpreadOfOthers]
 
 
 class Neighbours:
     """The pods whose required constraints a move may break, collected once for many moves. O(signatures).
 
-    ``spread``: pods with hard spread constraints by namespace, because these count their own namespace only.
+    ``spread``: by namespace the pods with hard spread constraints, their own or default ones, with what these select there.
     """
 
     def __init__(self, view: ClusterView, settings: Settings) -> None:
-        self.spread: dict[str, list[PlacedPods]] = {}
+        self.spread: dict[str, list[tuple[tuple[LabelSelector, ...], PlacedPods]]] = {}
         self.affinity: list[PlacedPods] = []
         self._view = view
         self._settings = settings
         self._affected: dict[PodSignature, _Affected] = {}
+        rule = settings.rules.topology_spread
+        self._has_defaults = rule.enabled and any(constraint.hard for constraint in default_constraints(rule))
 
     def collect(self) -> Steps[None]:
         """Reads the signatures, in steps."""
         for placed in self._view.placed(None, self._has_constraints):
             if placed is not None and not placed.terminating:
                 signature = self._effective(placed.signature)
-                if signature.spread.hard:
-                    self.spread.setdefault(signature.namespace, []).append(placed)
+                if selectors := self._spread_over(signature):
+                    self.spread.setdefault(signature.namespace, []).append((selectors, placed))
                 if signature.affinity.required:
                     self.affinity.append(placed)
             yield
@@ -258,7 +268,16 @@ class Neighbours:
 
     def _has_constraints(self, signature: PodSignature) -> bool:
         signature = self._effective(signature)
-        return bool(signature.spread.hard or signature.affinity.required)
+        return bool(signature.spread.hard or signature.affinity.required or self._gets_defaults(signature))
+
+    def _gets_defaults(self, signature: PodSignature) -> bool:
+        return self._has_defaults and not signature.spread.own
+
+    def _spread_over(self, signature: PodSignature) -> tuple[LabelSelector, ...]:
+        """The pods that each hard spread constraint counts. Selectors of default constraints are deduced when they are compiled."""
+        if not self._gets_defaults(signature):
+            return tuple(constraint.selector for constraint in signature.spread.hard)
+        return tuple(spread.constraint.selector for spread in spread_groups(self._view.compiled(signature)).hard)
 
     def shown(self, placed: PlacedPods) -> Pod | None:
         """One of these pods, if any is left."""
@@ -270,23 +289,15 @@ class Neighbours:
         """The hard constraints that count pods of the pod's signature. O(pods with constraints in its namespace)."""
         known = self._affected.get(pod.signature)
         if known is None:
-            made: dict[tuple[SpreadGroupView, SpreadConstraint, bool], _SpreadOfOthers] = {}
-            for placed in self.spread.get(pod.namespace, ()):
-                self._add(placed, pod, made)
+            made: _ByConstraint = {}
+            for selectors, placed in self.spread.get(pod.namespace, ()):
+                if any(selector.matches(pod.signature.labels) for selector in selectors):
+                    self._add(placed, pod, made)
             known = self._affected[pod.signature] = list(made.values())
         return known
 
-    def _add(
-        self,
-        placed: PlacedPods,
-        pod: Pod,
-        made: dict[tuple[SpreadGroupView, SpreadConstraint, bool], _SpreadOfOthers],
-    ) -> None:
-        view, labels = self._view, pod.signature.labels
-        hard = self._effective(placed.signature).spread.hard
-        if not any(constraint.selector.matches(labels) for constraint in hard):
-            return
-        shown = self.shown(placed)
+    def _add(self, placed: PlacedPods, pod: Pod, made: _ByConstraint) -> None:
+        view, shown = self._view, self.shown(placed)
         if shown is None:
             return
         carrier = effective_pod(shown, view, self._settings)
@@ -459,10 +470,9 @@ class Planner:
             findings = at_once(broken_constraints({number: 1}, pod, view, settings, watched.spec.constraints))
             if not findings:
                 return None
-            findings = tuple(finding for finding in findings if not finding.of_others)
-            if not findings:
+            if not (own := tuple(finding for finding in findings if not finding.of_others)):
                 return _OF_OTHERS
-            return _Attempt(pod, watched, view, settings, compiled, affected, relying, trial).move(findings, movable)
+            return _Attempt(pod, watched, view, settings, compiled, affected, relying, trial).move(own, movable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,19 @@ import pytest
 from msgspec.structs import replace
 
 from extender.features.execution.mover import LONGEST_PAUSE, ROUND_SECONDS, Mover
+from extender.features.quotas.table import quota_table
+from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
 from extender.kube.errors import Rejected
 from extender.model.bounded import Steps
-from extender.model.objects import Pod
+from extender.model.constraints.labels import ZONE
+from extender.model.objects import Object, Pod
 from extender.model.policies import JsonObject, PolicyObject
-from tests.builders import namespace, node, pod, spread, term
-from tests.features.execution.test_mover import EVICT, NOW, OLD, Scene, askew, scene
+from extender.rules.catalog import counts_of_rules
+from tests.builders import namespace, node, pod, settings, spread, taint, term
+from tests.features.execution.test_mover import EVICT, NOW, OLD, Scene, askew, on_index, scene
 from tests.features.execution.watching import ROOM, watch, web, zoned
+from tests.features.quotas.tenants import limited
 from tests.policies import policy
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -327,3 +332,45 @@ async def test_two_policies_that_want_the_opposite_move_nothing() -> None:
     here = scene(*zoned(1, 1), both[1], mine, pod("db", on="a0", app="db"))
     await here.rounds(1)
     assert here.writes.evicted == ["web"]
+
+
+async def test_an_excluded_zone_that_returns_gets_pods_again() -> None:
+    excluding = PolicyObject(
+        policy("spread", when=["Scheduling"], spread=[{"topologyKey": ZONE, "unavailableDomains": "Exclude"}])
+    )
+    lost = node("c0", zone="c", allocatable=ROOM, taints=[taint("node.kubernetes.io/unreachable", effect="NoExecute")])
+    here = scene(*zoned(1, 1), lost, excluding, *askew(3, 3))
+    for _ in range(10):
+        here.index.domains.step(here.clock.time)
+        await here.rounds(1, seconds=MINUTE)
+    assert (here.mover.broken.measure, here.writes.evicted) == (0, [])
+    here.index.upsert(node("c0", zone="c", allocatable=ROOM))
+    here.index.domains.step(here.clock.time)
+    await here.rounds(1)
+    assert (here.mover.broken.measure, here.writes.evicted) == (4, ["web-a0"])
+    assert here.states[0] == "underWay"
+
+
+async def test_a_quota_that_is_full_keeps_pods_where_they_are() -> None:
+    """A pod counts until it is gone, and what it frees then is not kept for its replacement."""
+    chosen = settings(policies={"enabled": True}, quota={"enabled": True})
+    index = ClusterIndex(chosen.rules, counts_of_rules(), tables=(quota_table(chosen.quota),))
+    here = on_index(index, chosen)
+    apart: dict[str, Any] = {"spreads": [], "apart": [term("host", app="web", namespace_selector={})]}
+    pods = [replace(web(f"web-{at}", "a0", **apart), start_time=OLD) for at in range(2)]
+    there: list[Object] = [
+        watch(**EVICT),
+        namespace("default"),
+        *zoned(1, 1),
+        limited(2, in_namespace="default"),
+        *pods,
+    ]
+    for each in there:
+        index.upsert(each)
+    await here.rounds(1)
+    (why,) = {row.why for row in here.mover.rows()}
+    assert why == "no node passes: 1 pod is over a quota for affinity across namespaces"
+    assert here.writes.evicted == []
+    index.upsert(limited(3, in_namespace="default"))
+    await here.rounds(2, seconds=MINUTE)
+    assert here.writes.evicted == ["web-0"]

@@ -100,7 +100,11 @@ class Scene:
 def scene(
     *objects: Object, policy: PolicyObject | None = None, chosen: Settings = SETTINGS, is_complete: bool = True
 ) -> Scene:
-    index, clock = index_of(policy or watch(**EVICT), *objects), FakeClock()
+    return on_index(index_of(policy or watch(**EVICT), *objects), chosen, is_complete=is_complete)
+
+
+def on_index(index: ClusterIndex, chosen: Settings, *, is_complete: bool = True) -> Scene:
+    clock = FakeClock()
     writes, outcomes = Writes(index), list[tuple[str, str]]()
 
     def ended(outcome: str, move: Any, _seconds: float) -> None:

@@ -13,12 +13,14 @@ from extender.features.execution.broken import BrokenConstraints
 from extender.features.execution.directive import PodFacts
 from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck
 from extender.features.execution.plan import plan_moves
+from extender.features.execution.schema import pod_facts
 from extender.index.cluster import ClusterIndex
 from extender.model.bounded import at_once
 from extender.model.objects import Object, Pod
 from extender.model.policies import PolicyObject
 from extender.model.release import Gating
-from tests.builders import node, pod, spread, taint, term
+from extender.settings.configuration import Settings
+from tests.builders import index_of, node, pod, settings, spread, taint, term, workload
 from tests.features.execution.watching import ROOM, SETTINGS, watch, watched, web, webs, zoned
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -117,8 +119,21 @@ def test_the_replacement_needs_room() -> None:
 # What keeps a pod: a change of it, and facts about it.
 KEPT: dict[str, tuple[dict[str, Any], PodFacts, dict[str, Any], str]] = {
     "no controller": ({"owner": None}, PodFacts(), {}, "no controller replaces the pod"),
-    "a Job": ({"owner": ("Job", "j")}, PodFacts(), {}, "no controller replaces a pod of a Job"),
-    "a node": ({"owner": ("Node", "a0")}, PodFacts(), {}, "no controller replaces a pod of a Node"),
+    "a Job": ({"owner": ("Job", "j")}, PodFacts(), {}, "its Job counts an eviction as a failure"),
+    "a DaemonSet": ({"owner": ("DaemonSet", "d")}, PodFacts(), {}, "a DaemonSet runs it on this node"),
+    "a static pod": ({"owner": ("Node", "a0")}, PodFacts(), {}, "it is a static pod"),
+    "an unknown kind": (
+        {"owner": ("CloneSet", "c")},
+        PodFacts(),
+        {},
+        "it is not known whether a CloneSet replaces its pods",
+    ),
+    "a mirror pod": (
+        {},
+        pod_facts({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}),
+        {},
+        "it is a mirror pod",
+    ),
     "an annotation": ({}, PodFacts(forbidden="annotation x forbids it"), {}, "annotation x forbids it"),
     "local storage": ({}, PodFacts(has_local_storage=True), {"localStorage": "Keep"}, "it has local storage"),
 }
@@ -143,6 +158,17 @@ def test_what_keeps_a_pod_by_its_object(fields: Mapping[str, Any], expected: str
     old = datetime(2025, 1, 1, tzinfo=UTC)
     pods = [replace(each, **{"start_time": old, **fields}) for each in webs(2, 0)]
     assert why(*zoned(1, 1), *pods, movable=Movable(now=NOW)) == [expected]
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet", "ReplicationController"])
+def test_pods_of_controllers_that_replace_them_are_moved(kind: str) -> None:
+    assert planned(*zoned(1, 1), *webs(2, owner=(kind, "web"))) == ["web-a0: a0 -> b0"]
+
+
+def test_a_pod_with_a_volume_is_moved_where_the_policy_says_so() -> None:
+    pods = [replace(each, has_unseen_needs=True) for each in webs(2)]
+    moving = watch(persistentVolumes="Move")
+    assert planned(*zoned(1, 1), *pods, policy=moving) == ["web-a0: a0 -> b0"]
 
 
 def ready(*uids: str) -> Movable:
@@ -175,3 +201,39 @@ def test_the_move_that_mends_most_comes_first() -> None:
 def test_the_scores_choose_among_nodes_that_mend_alike() -> None:
     busy = [pod(f"busy-{at}", on="c0", requests={"cpu": "3"}) for at in range(2)]
     assert planned(*zoned(1, 1, 1), *webs(2, **APART), *busy) == ["web-a0: a0 -> b0"]
+
+
+DEFAULTS: Settings = settings(
+    policies={"enabled": True},
+    rules={
+        "topologySpread": {
+            "defaultingType": "List",
+            "defaultConstraints": [
+                {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+            ],
+        }
+    },
+)
+
+
+def moves_by_default(*objects: Object) -> list[str]:
+    """All moves where pods without own constraints get a hard one over zones."""
+    index = index_of(watch(), *objects, rules=DEFAULTS.rules)
+    plan = at_once(plan_moves(index, DEFAULTS, Movable()))
+    return [f"{move.pod.name}: {move.pod.node} -> {move.target}" for move in plan.moves]
+
+
+def test_default_constraints_of_the_settings_are_watched() -> None:
+    """They count the pods of the ReplicaSet, as its selector says."""
+    pods, selecting = webs(3, 1, 0, spreads=[]), workload("ReplicaSet", "web", {"matchLabels": {"app": "web"}})
+    assert moves_by_default(*zoned(1, 1, 1), *pods, selecting) == ["web-a0: a0 -> c0"]
+    assert moves_by_default(*zoned(1, 1, 1), *pods) == []
+
+
+def test_a_move_that_would_break_the_default_constraints_of_others_is_not_made() -> None:
+    """The pod that must leave zone b is one of the pods that a Service selects, and these are spread by default."""
+    nodes = [node("a0", zone="a", allocatable=ROOM, pool="a"), node("b0", zone="b", allocatable=ROOM)]
+    leaving = web("web", "b0", spreads=[spread("host", 9, app="web")], node_selector={"pool": "a"}, tier="x")
+    others = [pod(f"db-{at}", on="a0", app="db", tier="x") for at in range(2)]
+    assert moves_by_default(*nodes, leaving, *others) == ["web: b0 -> a0"]
+    assert moves_by_default(*nodes, leaving, *others, workload("Service", "x", {"tier": "x"})) == []
