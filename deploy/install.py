@@ -1,7 +1,8 @@
 """`python -m deploy.install`: an overlay in the cluster of kubectl's context, and out of it; `make deploy` and `make undeploy` call it.
 
 It changes no file of the checkout: kubectl applies a copy of `deploy/` with the image, the tag of kube-scheduler that the API server has, and
-the components that make the certificates in the cluster. What an operator has changed in the overlay is in the copy too.
+the components that make the certificates in the cluster. What an operator has changed in the overlay is in the copy too, also another
+image of kube-scheduler.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CERT_MANAGER: Final = "-cert-manager"  # ends the name of an overlay
 _REFERENCE: Final = re.compile(
     r"(?P<name>[a-z0-9][\w.:/-]*?)(?::(?P<tag>\w[\w.-]*))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
-_SCHEDULER: Final = "registry.k8s.io/kube-scheduler"
+_PLACEHOLDER: Final = "set-the-version-of-your-cluster"  # the tag of kube-scheduler in the overlays
 _OWN_NAME: Final = re.compile(rf"newName: (\S*\b{NAME})$", re.MULTILINE)
 _OWN_COMPONENTS: Final = re.compile(r"^components:", re.MULTILINE)
 _POLICIES: Final = {
@@ -56,14 +57,11 @@ class Layout:
 
 _THREE: Final = tuple(f"placement-scheduler-{number}" for number in range(3))
 _COPY_FILES: Final = """\
-kube-scheduler is not part of this layout. Copy ca.crt, client.crt (tls.crt) and client.key (tls.key) of the Secret
-placement-extender-scheduler to /etc/kubernetes/placement-extender/ of its machines, and start it with
-deploy/overlays/service/kube-scheduler.yaml, in which this address takes the place of placement-extender.placement-extender.svc:
+kube-scheduler is not part of this layout. Give it its client certificate and its configuration: deploy/docs/install.md,
+"kube-scheduler of a service", has the commands, with namespace=placement-extender. Then it places all pods with the extender:
 
-    kubectl -n placement-extender get secret placement-extender-scheduler -o jsonpath='{.data}'
-    kubectl -n placement-extender get service placement-extender -o jsonpath='{.spec.clusterIP}'
-
-deploy/docs/install.md, Service, has the commands."""
+    kubectl run first --image=registry.k8s.io/pause:3.10
+    kubectl get pod first -o wide"""
 
 LAYOUTS: Final[Mapping[str, Layout]] = {
     "second-scheduler": Layout(
@@ -147,8 +145,8 @@ def cluster() -> tuple[str, str]:
     return context or "of the pod", found[0]
 
 
-def images(reference: str, scheduler_tag: str, names: Sequence[str]) -> list[dict[str, str]]:
-    """The entries of a kustomization. InstallError where the reference names no image of a registry."""
+def images(reference: str, names: Sequence[str]) -> list[dict[str, str]]:
+    """The entries of a kustomization for the names of the extender's image. InstallError where the reference names no image of a registry."""
     match = _REFERENCE.fullmatch(reference)
     if match is None or "/" not in match["name"]:
         raise InstallError(
@@ -156,18 +154,24 @@ def images(reference: str, scheduler_tag: str, names: Sequence[str]) -> list[dic
             "`make image IMAGE=...` builds it, and deploy/docs/image.md pushes it"
         )
     chosen = {"digest": match["digest"]} if match["digest"] else {"newTag": match["tag"] or version()}
-    own = [{"name": name, "newName": match["name"], **chosen} for name in names]
-    return [*own, {"name": _SCHEDULER, "newTag": scheduler_tag}]
+    return [{"name": name, "newName": match["name"], **chosen} for name in names]
 
 
-def write(folder: Path, name: str, *, has_policies: bool, entries: Sequence[dict[str, str]]) -> None:
-    """Write a kustomization into a folder: a copy of `deploy/`, and the overlay with its components and images."""
+def write(
+    folder: Path, name: str, *, has_policies: bool, entries: Sequence[dict[str, str]] = (), scheduler_tag: str = ""
+) -> None:
+    """Write a kustomization into a folder: a copy of `deploy/`, and the overlay with its components and images.
+
+    ``scheduler_tag``: for kube-scheduler, where its operator has chosen no image.
+    """
     layout = LAYOUTS[name]
     copy = folder / "deploy"
     shutil.copytree(ROOT / "deploy", copy, ignore=shutil.ignore_patterns("chart", "__pycache__", "*.py", "*.md"))
     overlay = copy / "overlays" / name
     file = overlay / "kustomization.yaml"
     text = file.read_text("utf-8")
+    if scheduler_tag:
+        file.write_text(text := text.replace(_PLACEHOLDER, scheduler_tag), "utf-8")
     if not _OWN_COMPONENTS.search(text):  # else the overlay has what its operator has chosen
         certificates = CERT_MANAGER if name.endswith(CERT_MANAGER) else ""
         components = [*layout.components, *([f"policies{certificates}"] if has_policies else [])]
@@ -189,7 +193,7 @@ def image_names() -> list[str]:
 def deploy(name: str, reference: str, *, has_policies: bool, timeout: int) -> None:
     """Apply an overlay, and wait until its pods are ready. InstallError where a step fails."""
     layout = layout_named(name)
-    images(reference, "", [])
+    images(reference, [])
     own = ROOT / "deploy" / "overlays" / name / "kustomization.yaml"
     if has_policies and _OWN_COMPONENTS.search(own.read_text("utf-8")):
         raise InstallError(
@@ -197,12 +201,18 @@ def deploy(name: str, reference: str, *, has_policies: bool, timeout: int) -> No
         )
     context, release = cluster()
     print(f"deploying overlays/{name} with {reference} to the cluster of context {context} ({release})", flush=True)
+    before = _scheduler_image(layout)
     with TemporaryDirectory() as folder:
-        write(Path(folder), name, has_policies=has_policies, entries=images(reference, release, image_names()))
+        entries = images(reference, image_names())
+        write(Path(folder), name, has_policies=has_policies, entries=entries, scheduler_tag=release)
         if layout.components:  # the spec of a Job cannot be changed, and this one does nothing where nothing is due
             job = ("job", "placement-extender-certificates", "--ignore-not-found")
             kubectl("--namespace", layout.namespace, "delete", *job)
         print(kubectl("apply", "--kustomize", folder), end="", flush=True)
+    if before and before != (image := _scheduler_image(layout)):
+        print(
+            f"kube-scheduler had {before}, and has {image} now; to keep another image, name it in {own.relative_to(ROOT)}"
+        )
     if name.endswith(CERT_MANAGER):
         _name_address(layout)
     for workload in layout.workloads:
@@ -219,6 +229,14 @@ def deploy(name: str, reference: str, *, has_policies: bool, timeout: int) -> No
         f"\nReady. {layout.then}\n\n"
         f"`kubectl placement doctor` checks the installation, and `make undeploy LAYOUT={name}` removes it."
     )
+
+
+def _scheduler_image(layout: Layout) -> str:
+    """The image of kube-scheduler in the cluster; empty where the layout has none, or is not installed."""
+    if not layout.scheduler_names:
+        return ""
+    image = '--output=jsonpath={.spec.template.spec.containers[?(@.name=="kube-scheduler")].image}'
+    return kubectl("--namespace", layout.namespace, "get", layout.workloads[-1], "--ignore-not-found", image).strip()
 
 
 def _name_address(layout: Layout) -> None:
@@ -248,7 +266,7 @@ def undeploy(name: str, *, timeout: int) -> None:
     if has_policies:
         _remove_policies(binding, timeout)
     with TemporaryDirectory() as folder:
-        write(Path(folder), name, has_policies=has_policies, entries=[])
+        write(Path(folder), name, has_policies=has_policies)
         said = kubectl(
             "delete", "--kustomize", folder, "--ignore-not-found", "--cascade=foreground", f"--timeout={timeout}s"
         )

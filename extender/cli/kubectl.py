@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -73,7 +74,9 @@ _ERROR: Final = re.compile(
     r"""(?:err="|^error: (?!lost connection))(.*?)"?$"""
 )  # in a line of kubectl's log, or its last
 _FORWARDING: Final = re.compile(r"Forwarding from (127\.0\.0\.1:\d+) ")
-_ROLE: Final = "deploy/kubectl/role.yaml grants what this command needs"
+_OWN_FILES: Final = "give --ca-file, --cert-file and --key-file"
+# In an answer 403 of the API server, also as kubectl prints it.
+_FORBIDDEN: Final = re.compile(r'User "(?P<user>[^"]+)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"')
 _DENIED: Final = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
 _SHOWN: Final = 5  # namespaces by name, and errors of kubectl
 
@@ -250,7 +253,7 @@ async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
 
     Without a namespace: in the namespaces of deploy/, then in the namespaces of the accounts with the extender's permissions.
     """
-    denied = list[str]()
+    denied = dict[str, str]()
     if pods := await _pods_in(connection, [namespace] if namespace else NAMESPACES, denied):
         return pods
     if not namespace and (pods := await _pods_in(connection, await _granted(connection), denied)):
@@ -266,7 +269,8 @@ async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
         )
     if denied:
         raise CommandError(
-            f"no pod of the extender was found, and pods may not be listed in {', '.join(denied)}", _ROLE
+            f"no pod of the extender was found, and this account may not list pods in {', '.join(denied)}",
+            *_grant(namespace, next(iter(denied.values()))),
         )
     raise CommandError(
         f"no pod of the extender was found in {namespace or 'any namespace'} (labels {LABELS})",
@@ -274,8 +278,18 @@ async def _pods(connection: Connection, namespace: str) -> list[ServicePod]:
     )
 
 
-async def _pods_in(connection: Connection, namespaces: Iterable[str], denied: list[str]) -> list[ServicePod]:
-    """The pods with the labels; "" is every namespace. Adds namespaces that may not be read to ``denied``."""
+def _grant(namespace: str, answer: str) -> tuple[str, str]:
+    """How an administrator gives the account of an answer 403 what the commands need; without a namespace in any."""
+    denied = _FORBIDDEN.search(answer)
+    where = f"kubectl -n {namespace or 'NAMESPACE-OF-THE-EXTENDER'}"
+    return (
+        f"an administrator grants it, with what else this command needs: {where} apply -f deploy/kubectl/role.yaml",
+        f"and: {where} create rolebinding NAME --role=placement-extender-kubectl --user={shlex.quote(denied['user']) if denied else 'USER'}",
+    )
+
+
+async def _pods_in(connection: Connection, namespaces: Iterable[str], denied: dict[str, str]) -> list[ServicePod]:
+    """The pods with the labels; "" is every namespace. Adds namespaces that may not be read to ``denied``, with the answer."""
     pods = list[ServicePod]()
     for place in namespaces:
         path = f"/api/v1/namespaces/{place}/pods" if place else "/api/v1/pods"
@@ -285,7 +299,7 @@ async def _pods_in(connection: Connection, namespaces: Iterable[str], denied: li
             # Only a lack of permission for one namespace is no reason to give up on the others.
             if error.status not in _DENIED:
                 raise
-            denied.append(place or "all namespaces")
+            denied[place or "all namespaces"] = str(error)
         else:
             pods += filter(None, (ServicePod.of(orjson.loads(item)) for item in items))
     return pods
@@ -316,8 +330,13 @@ async def _leader(connection: Connection, pods: Sequence[ServicePod]) -> Service
     path = f"/apis/discovery.k8s.io/v1/namespaces/{pods[0].namespace}/endpointslices/{LEADER_SLICE}"
     try:
         endpoints = orjson.loads(await connection.call("GET", path)).get("endpoints") or ()
-    except KubeError:
+    except KubeError as error:
         endpoints = ()
+        if error.status in _DENIED:
+            say(
+                f"this account may not get EndpointSlice {LEADER_SLICE} in {pods[0].namespace}, which names the leader",
+                to=sys.stderr,
+            )
     named = {str((endpoint.get("targetRef") or {}).get("name")) for endpoint in endpoints}
     names = named or await _schedulers(connection, pods)
     return next((pod._replace(leads=True) for pod in pods if pod.name in names), pods[0])
@@ -341,7 +360,7 @@ async def _schedulers(connection: Connection, pods: Sequence[ServicePod]) -> set
 def _client_files(kube: Kube, pod: ServicePod, folder: Path) -> dict[str, str]:
     """The certificates of the Secret as files, by argument. Raises CommandError."""
     where = f"Secret {pod.namespace}/{SECRET}"
-    remedy = "give --ca-file, --cert-file and --key-file, or make the Secret as deploy/docs/verify.md says"
+    remedy = f"{_OWN_FILES}, or make the Secret as deploy/docs/verify.md says"
 
     async def read() -> JsonObject:
         async with open_session(access_to(kube), SystemClock()) as session:
@@ -352,10 +371,11 @@ def _client_files(kube: Kube, pod: ServicePod, folder: Path) -> dict[str, str]:
     try:
         data = run_on_loop(read())
     except KubeError as error:
-        more = (_ROLE,) if error.status in _DENIED else ()
-        raise CommandError(
-            f"pod {pod} asks for a client certificate, and {where} cannot be read: {error}", remedy, *more
-        ) from None
+        asks = f"pod {pod} asks for a client certificate, and"
+        if error.status in _DENIED:
+            text = f"{asks} this account may not get {where}: {error}"
+            raise CommandError(text, *_grant(pod.namespace, str(error)), _OWN_FILES) from None
+        raise CommandError(f"{asks} {where} cannot be read: {error}", remedy) from None
     for name in _FILES.values():
         if name not in data:
             raise CommandError(f"{where}: data: {name} is missing", remedy)
@@ -415,7 +435,13 @@ def _forward(kube: Kube, pod: ServicePod) -> Iterator[_Forward]:
                 if match is None:
                     # kubectl has ended: its errors are complete.
                     running.wait()
-                    raise CommandError(f"pod {pod} cannot be reached by a port-forward", *log(), _ROLE)
+                    said = log()
+                    if denied := next(filter(None, map(_FORBIDDEN.search, said)), None):
+                        text = f"this account may not {denied['verb']} {denied['resource']} in {pod.namespace}"
+                        raise CommandError(
+                            f"{text}, for a port-forward to pod {pod.name}", *_grant(pod.namespace, denied[0])
+                        )
+                    raise CommandError(f"pod {pod} cannot be reached by a port-forward", *said)
                 drain.start()
                 yield _Forward(f"{pod.scheme}://{match[1]}", log, lambda: running.poll() is not None)
             finally:

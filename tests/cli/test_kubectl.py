@@ -8,6 +8,7 @@ import re
 import ssl
 from base64 import b64encode
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 
 import orjson
@@ -17,8 +18,10 @@ from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
 from extender.certificates.authority import CLIENT, SERVER, Authority
-from extender.cli.kubectl import COMMANDS, SECRET
+from extender.cli.kubectl import COMMANDS, LEADER_SLICE, SECRET
 from extender.server.request_checks import client_names
+from extender.simulator.apiserver.api_errors import ApiError
+from extender.simulator.apiserver.fault_points import Call, Faults
 from extender.simulator.apiserver.kinds import LEASES, SECRETS
 from extender.simulator.apiserver.kinds import NAMESPACES as SPACES
 from tests.cli.kubectl_plugin import Plugin, as_program
@@ -216,6 +219,73 @@ async def test_a_port_forward_that_fails_says_what_kubectl_said(plugin: Plugin) 
     os.environ["PATH"] = "/nowhere"
     code, _, error = await plugin.run("explain", "web-2")
     assert (code, "kubectl is not in PATH" in error) == (1, True)
+
+
+class Denying(Faults):
+    """Answers 403 to requests for a path that ends like this."""
+
+    def __init__(self, ending: str, resource: str) -> None:
+        self._ending, self._resource = ending, resource
+
+    async def before_answer(self, call: Call) -> None:
+        if call.path.endswith(self._ending):
+            message = f'{self._resource} is forbidden: User "a b" cannot get resource "{self._resource}" in API group "" in the namespace'
+            raise ApiError(HTTPStatus.FORBIDDEN, "Forbidden", message)
+
+
+def granting(namespace: str, user: str) -> list[str]:
+    """What an administrator is to run."""
+    where = f"kubectl -n {namespace}"
+    return [
+        f"kubectl placement: an administrator grants it, with what else this command needs: {where} apply -f deploy/kubectl/role.yaml",
+        f"kubectl placement: and: {where} create rolebinding NAME --role=placement-extender-kubectl --user={user}",
+    ]
+
+
+@pytest.mark.parametrize("command", [("ui", "--no-browser"), ("explain", "web-2")], ids=["ui", "explain"])
+async def test_a_user_who_may_not_forward_is_told_the_permission_and_how_to_grant_it(
+    plugin: Plugin, command: tuple[str, ...]
+) -> None:
+    plugin.add("extender-1", "kube-system")
+    kubectl = Path(os.environ["PATH"].partition(os.pathsep)[0], "kubectl")
+    for verb, resource in (("create", "pods/portforward"), ("get", "pods")):
+        answer = f'pods "extender-1" is forbidden: User "alice" cannot {verb} resource "{resource}" in API group ""'
+        as_program(kubectl, f"echo 'error: error upgrading connection: {answer}' >&2", "exit 1")
+        code, out, error = await plugin.run(*command)
+        first = f"kubectl placement: this account may not {verb} {resource} in kube-system, for a port-forward to pod extender-1"
+        assert (code, out, error.splitlines()) == (1, "", [first, *granting("kube-system", "alice")])
+
+
+async def test_a_user_who_may_not_list_pods_or_read_the_secret_is_told_how_to_grant_it(plugin: Plugin) -> None:
+    plugin.add("extender-1", "kube-system", scheme="HTTPS")
+    plugin.api.faults = Denying(f"/secrets/{SECRET}", "secrets")
+    code, _, error = await plugin.run("ui", "--no-browser")
+    lines = error.splitlines()
+    assert code == 1
+    assert f"this account may not get Secret kube-system/{SECRET}: 403 " in lines[0]
+    assert lines[1:] == [
+        *granting("kube-system", "'a b'"),
+        "kubectl placement: give --ca-file, --cert-file and --key-file",
+    ]
+    plugin.api.faults = Denying("/pods", "pods")
+    code, _, error = await plugin.run("ui", "--no-browser", "--extender-namespace", "own")
+    lines = error.splitlines()
+    assert code == 1
+    assert lines[0].endswith("no pod of the extender was found, and this account may not list pods in own")
+    assert lines[1:] == granting("own", "'a b'")
+    code, _, error = await plugin.run("ui", "--no-browser")
+    assert error.splitlines()[1:] == granting("NAMESPACE-OF-THE-EXTENDER", "'a b'")
+
+
+async def test_a_user_who_may_not_read_which_replica_leads_is_told_so_and_one_is_asked(plugin: Plugin) -> None:
+    for name in ("extender-1", "extender-2"):
+        plugin.add(name, "placement-extender")
+    plugin.api.faults = Denying(f"/endpointslices/{LEADER_SLICE}", "endpointslices")
+    code, _, error = await plugin.run("explain", "web-2")
+    assert code == 0
+    assert (
+        f"this account may not get EndpointSlice {LEADER_SLICE} in placement-extender, which names the leader" in error
+    )
 
 
 async def test_a_service_that_is_not_ready_says_what_it_lacks(plugin: Plugin, aiohttp_server: AiohttpServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -43,6 +44,8 @@ if "--kustomize" in words:
     text = subprocess.run(["{real}", "kustomize", folder], check=True, capture_output=True).stdout
     (told / f"{{words[0]}}.yaml").write_bytes(text)
 answers = json.loads(os.environ["ANSWERS"])
+if (told / "apply.yaml").exists():
+    answers |= json.loads(os.environ.get("THEN", "{{}}"))
 for word, (status, text) in answers.items():
     if word in words:
         print(text, file=sys.stderr if status else sys.stdout)
@@ -69,6 +72,10 @@ class Told:
     def answer(self, **answers: tuple[int, str]) -> None:
         """What the stub says where a command has this word; before that, what every cluster says."""
         self._monkeypatch.setenv("ANSWERS", json.dumps({**answers, **ANSWERS, **answers}))
+
+    def answer_after_apply(self, **answers: tuple[int, str]) -> None:
+        """What the stub says once an overlay is applied, by a word of the command."""
+        self._monkeypatch.setenv("THEN", json.dumps(answers))
 
     @property
     def commands(self) -> list[list[str]]:
@@ -127,6 +134,36 @@ def test_deploy_applies_the_overlay_with_certificates_of_the_cluster_and_the_ima
     assert "to the cluster of context a-cluster (v1.33.5)" in said
     assert layout.then in said
     assert f"make undeploy LAYOUT={name}" in said
+
+
+def test_an_image_of_kube_scheduler_that_its_operator_has_named_in_the_overlay_is_kept(
+    told: Told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(ROOT / "deploy", tmp_path / "clone" / "deploy")
+    monkeypatch.setattr("deploy.install.ROOT", tmp_path / "clone")
+    file = tmp_path / "clone" / "deploy" / "overlays" / "second-scheduler" / "kustomization.yaml"
+    given = file.read_text("utf-8").replace("newTag: set-the-version-of-your-cluster", "newTag: v1.32.9")
+    file.write_text(given, "utf-8")
+    assert main(["deploy", "--image", IMAGE]) == 0
+    assert images(told.objects("apply")) == {IMAGE, "registry.k8s.io/kube-scheduler:v1.32.9"}
+    mirror = given.replace(
+        "newTag: v1.32.9", "newName: registry.example.com/kube-scheduler\n    newTag: set-the-version-of-your-cluster"
+    )
+    file.write_text(mirror, "utf-8")
+    assert main(["deploy", "--image", IMAGE]) == 0
+    assert images(told.objects("apply")) == {IMAGE, "registry.example.com/kube-scheduler:v1.33.5"}
+
+
+def test_an_image_of_kube_scheduler_that_was_changed_in_the_cluster_alone_is_named(
+    told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = "registry.k8s.io/kube-scheduler:v1.32.9"
+    told.answer(**{"deployment/placement-scheduler": (0, live)})
+    told.answer_after_apply(**{"deployment/placement-scheduler": (0, "registry.k8s.io/kube-scheduler:v1.33.5")})
+    assert main(["deploy", "--image", IMAGE]) == 0
+    said = capsys.readouterr().out
+    assert f"kube-scheduler had {live}, and has registry.k8s.io/kube-scheduler:v1.33.5 now" in said
+    assert "name it in deploy/overlays/second-scheduler/kustomization.yaml" in said
 
 
 @EACH

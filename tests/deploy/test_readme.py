@@ -86,7 +86,7 @@ def test_every_tool_that_a_command_needs_is_named_before_it() -> None:
             block = re.sub(r"\\\n +", "", block)  # noqa: PLW2901 -- continued lines
             found |= set(re.findall(r"(?:^|[|;&(] *|=\$\()([a-z]+)(?= )", block, re.MULTILINE))
     assert {"kubectl", "extender", "podman", "kubeadm", "helm"} <= found
-    assert found - named == {"cd", "chown", "printf", "umask", "until", "do", "done", "cat", "while"} & found
+    assert found - named == {"cd", "chown", "printf", "umask", "until", "for", "do", "done", "cat", "while"} & found
 
 
 def test_the_sidecars_kubeconfig_is_readable_by_its_owner_only(tmp_path: Path) -> None:

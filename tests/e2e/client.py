@@ -64,7 +64,8 @@ class Api:
 
     async def delete(self, path: str, grace: int | None = None) -> None:
         """Ask for an object's deletion; one that is gone already is no failure."""
-        options = {} if grace is None else {"gracePeriodSeconds": grace}
+        # A Job would stay for a collector of garbage, which mostly does not run here, to make orphans of its pods.
+        options = {"propagationPolicy": "Background"} | ({} if grace is None else {"gracePeriodSeconds": grace})
         await self.request("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", **options}, allow=[404])
 
     async def list(self, path: str, **query: str) -> tuple[list[JsonObject], str]:

@@ -16,7 +16,6 @@ from tests.e2e.control_plane import HOST
 from tests.e2e.policing import NAMESPACE
 from tests.fakes import PATIENCE
 
-SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 LAG = 0.5  # seconds until a node knows of a change
 
 
@@ -31,13 +30,16 @@ class Service:
     ``host_of``: where a pod with an address listens.
     """
 
-    def __init__(self, api: Api, name: str, host_of: Callable[[str], str] = of_loopback) -> None:
+    def __init__(
+        self, api: Api, name: str, host_of: Callable[[str], str] = of_loopback, namespace: str = NAMESPACE
+    ) -> None:
         self.url = ""
         self.endpoints: list[tuple[str, int]] = []
         self.uses: Counter[tuple[str, int]] = Counter()
         self.refused = 0
         self._api = api
         self._name = name
+        self._slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
         self._host_of = host_of
         self._rng = Random(1)
 
@@ -62,7 +64,7 @@ class Service:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                slices, _ = await self._api.list(SLICES)
+                slices, _ = await self._api.list(self._slices)
             except (aiohttp.ClientError, ApiFailure, TimeoutError):
                 slices = None  # an apiserver that is away: what a node knew stays
             if slices is not None:

@@ -25,7 +25,7 @@ from tests.e2e.client import Api, ApiFailure, pod_path
 from tests.e2e.programs import Program, our_command
 
 _LOOK_SECONDS = 0.1
-_NODE = "machine"
+NODE = "machine"
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
 
 
@@ -105,15 +105,18 @@ class Kubelet:
             known.is_ready = not known.is_ready
 
     async def _start(self, found: JsonObject) -> None:
-        if not found["spec"].get("nodeName"):
-            target = {"apiVersion": "v1", "kind": "Node", "name": _NODE}
-            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name_of(found)}, "target": target}
-            await self._api.request("POST", f"{pod_path(found)}/binding", binding, allow=[409])
+        await self._bind(found)
         address = f"10.9.{_WORKER}.{next(self._numbers)}"
         program = self._program(found, address)
         running = self.running[found["metadata"]["uid"]] = Running(found, address, program)
         await asyncio.to_thread(program.start, lambda: True)
         await self._report(running, is_ready=False)
+
+    async def _bind(self, found: JsonObject) -> None:
+        if not found["spec"].get("nodeName"):
+            target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
+            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name_of(found)}, "target": target}
+            await self._api.request("POST", f"{pod_path(found)}/binding", binding, allow=[409])
 
     def _program(self, found: JsonObject, address: str) -> Program:
         """The container `extender`, with what the downward API tells it."""
@@ -133,7 +136,7 @@ class Kubelet:
         return Program("extender", our_command(verb, flag, str(file)), folder, environment)
 
     async def _probe(self, running: Running, session: aiohttp.ClientSession) -> bool:
-        (container,) = [each for each in running.pod["spec"]["containers"] if each["name"] == "extender"]
+        container = running.pod["spec"]["containers"][0]
         probe = container["readinessProbe"]["httpGet"]
         (port,) = [each["containerPort"] for each in container["ports"] if each["name"] == probe["port"]]
         url = f"{probe['scheme'].lower()}://{host_of(running.address)}:{port}{probe['path']}"
