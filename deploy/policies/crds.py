@@ -226,6 +226,32 @@ _EXCLUDED: Final = Record(
         Field("reason", Text(choices=("Operator", "Unavailable")), is_required=True),
     )
 )
+_MOST_REASONS: Final = 8
+_MOVES: Final = Record(
+    (
+        Field(
+            "broken",
+            _COUNT,
+            "What is broken of the pods that the policy watches: excess pods, pairs, unsatisfied pods.",
+        ),
+        Field("planned", _COUNT, "Moves that are planned or under way, at most one of each workload."),
+        Field("moved", _COUNT, "Moves that are complete."),
+        Field("stuck", _COUNT, "Broken constraints that no allowed move mends."),
+        Field(
+            "stuckReasons",
+            Many(
+                Record(
+                    (
+                        Field("reason", Text(longest=128), is_required=True),
+                        Field("constraints", _COUNT, is_required=True),
+                    )
+                ),
+                _MOST_REASONS,
+            ),
+            "Why, the most frequent reasons first.",
+        ),
+    )
+)
 _CONFLICT: Final = Record(
     (
         Field("policy", Text(longest=317), is_required=True),
@@ -255,6 +281,11 @@ _STATUS: Final = Record(
             "The domains that its directives about spread leave out now. Written every ten seconds at most.",
         ),
         Field(
+            "execution",
+            _MOVES,
+            "Constraints that the policy watches while pods run. Written at most once a minute.",
+        ),
+        Field(
             "conflicts",
             Many(_CONFLICT, 16),
             "With other policies, and with pods that the replica that leads has admitted since the policy changed.",
@@ -269,6 +300,7 @@ def _policy_crd(kind: str, short: str, scope: str, spec: Record, where: str) -> 
         ("When", "string", ".spec.when"),
         ("Mode", "string", ".spec.mode"),
         ("Matched", "integer", ".status.matchedPods"),
+        ("Broken", "integer", ".status.execution.broken"),
         ("Valid", "string", '.status.conditions[?(@.type=="Valid")].status'),
     )
     parts = (Field("spec", spec), Field("status", _STATUS, _WRITTEN))

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from math import isfinite
+from math import inf, isfinite
 from typing import Final
 
 from extender.index.availability import DomainsView
@@ -45,6 +45,7 @@ WRITES_PER_SECOND: Final = 5
 APPLIED_EVERY: Final = timedelta(minutes=1)
 MOST_CONFLICTS: Final = 16
 MOST_EXCLUDED: Final = 64
+EXECUTION_EVERY: Final = 60.0  # between two writes of `execution`, whose numbers change with each move
 MOST_OPERATIONS: Final = 700  # for the node terms of two policies, 64 pairs; more are compared by the webhook only, where a policy is written
 # The bounds of the CRD.
 EVENT_LIMIT: Final = EventLimit(at_once=50, refill=2.0, repeated_after=600.0)
@@ -63,6 +64,8 @@ class PolicyStatus:
     ``uses``: what the pods of a policy use of its domains.
     ``domains``: the excluded domains.
     ``loss``: what the API server drops of the fields that a policy injects, empty for nothing.
+    ``execution``: what is broken and moved by policies that act while pods run. Set afterwards, because what moves pods is built
+    later. Its `moved` counts from the begin of the term.
     `lastApplied`: the last injection into a pod by any replica (`InjectedPods`), or into a template by this replica.
     `conflicts`: conflicts with pods are known only from admissions that this replica decided since its start.
     """
@@ -95,6 +98,10 @@ class PolicyStatus:
         self._uses = uses
         self._domains = domains
         self._loss = loss
+        self.execution: Callable[[], Mapping[PolicyKey, JsonObject]] = dict
+        self._states: Mapping[PolicyKey, JsonObject] = {}
+        self._moved_before: dict[PolicyKey, int] = {}  # this term
+        self._execution_written: dict[PolicyKey, float] = {}
         self._applied: dict[PolicyKey, datetime] = {}
         self._disagreements: dict[PolicyKey, dict[tuple[str, str], None]] = {}
         self._contradictions: dict[PolicyKey, dict[PolicyKey, str]] = {}
@@ -131,6 +138,7 @@ class PolicyStatus:
     async def run(self) -> None:
         """Until cancelled. A new leader reads each status once, and writes what differs."""
         self._present.clear()
+        self._moved_before.clear()
         self._changed = {policy.key for policy in self._policies}
         while True:
             if not self._is_complete():  # a part of the pods would be a wrong count
@@ -144,6 +152,7 @@ class PolicyStatus:
         changed, self._changed = self._changed, set()
         await self._compare(changed)
         matched = await self._count()
+        self._states = self.execution()
         self._begun = self._clock.now()
         for policy in [*self._policies, *self._policies.invalid()]:
             if policy.key.group != GROUP or policy.key in self._changed:
@@ -153,6 +162,8 @@ class PolicyStatus:
         known = {policy.key for policy in (*self._policies, *self._policies.invalid())}
         for key in [key for key in self._present if key not in known]:
             del self._present[key]
+            self._moved_before.pop(key, None)
+            self._execution_written.pop(key, None)
             self._events.forget(key)
 
     def _note(self, change: IndexChange[Policy]) -> None:
@@ -243,6 +254,8 @@ class PolicyStatus:
             return
         await self._store.patch_policy_status(key, uid, wanted)
         self._present[key] = uid, {**present, **wanted}
+        if wanted.get("execution") != present.get("execution"):
+            self._execution_written[key] = self._clock.now()
         self.results["written"] += 1
         for event in condition_events(key, uid, present, wanted, self._utc_now()):
             self._events.record(event, about=key)
@@ -274,10 +287,23 @@ class PolicyStatus:
         excluded = [] if isinstance(policy, InvalidPolicy) else list(excluded_domains(policy, self._domains))
         if excluded or present.get("excludedDomains"):
             status["excludedDomains"] = excluded
+        execution = self._execution(policy.key, present.get("execution"))
+        if execution != present.get("execution"):
+            status["execution"] = execution
         applied = self._applied.get(policy.key)
         if applied is not None and not _is_recent(present.get("lastApplied"), applied):
             status["lastApplied"] = rfc3339(applied)
         return status
+
+    def _execution(self, key: PolicyKey, present: JsonObject | None) -> JsonObject | None:
+        """The numbers of a policy that acts while pods run; those of ``present`` if they were written lately."""
+        state, now = self._states.get(key), self._clock.now()
+        if state is None:
+            return None
+        before = self._moved_before.setdefault(key, (present or {}).get("moved") or 0)
+        if present and now - self._execution_written.get(key, -inf) < EXECUTION_EVERY:
+            return present
+        return {**state, "moved": before + state["moved"]}
 
     def _conflicts(self, key: PolicyKey) -> Iterator[JsonObject]:
         conflicts = [

@@ -14,7 +14,15 @@ from extender.model.constraints.labels import ZONE
 from extender.model.objects import ExcludedDomain, Namespace, PodSignature, TopologyDomains
 from extender.model.policies import Exempt, InvalidPolicy
 from extender.model.release import DomainUse
-from extender.tasks.policy_status import MOST_CONFLICTS, PAUSE_SECONDS, SLICE_SECONDS, WAIT_SECONDS, PolicyStatus
+from extender.tasks.policy_status import (
+    EXECUTION_EVERY,
+    MOST_CONFLICTS,
+    PAUSE_SECONDS,
+    ROUND_SECONDS,
+    SLICE_SECONDS,
+    WAIT_SECONDS,
+    PolicyStatus,
+)
 from extender.verbs.admit.pod_fields import Changes
 from extender.wire.api_server import ApiServer
 from extender.wire.policies.policies_v1 import read_policy
@@ -328,3 +336,32 @@ async def test_after_a_failure_the_status_is_read_again_and_written(failure: Kub
     scene.api.fail = never
     await scene.status.round()
     assert scene.api.written == ["one"]
+
+
+async def test_what_is_broken_is_written_once_a_minute_and_moves_are_counted_over_leaders() -> None:
+    scene = Scene()
+    key = scene.apply(when=["Execution"], execution={})
+    state = {"broken": 4, "planned": 1, "moved": 0, "stuck": 0, "stuckReasons": []}
+    scene.status.execution = lambda: {key: dict(state)}
+    await scene.status.round()
+    assert scene.status_of(key)["execution"] == state
+    state |= {"broken": 2, "moved": 2}
+    await scene.status.round()
+    assert scene.status_of(key)["execution"]["broken"] == 4, "a minute is not over"
+    scene.clock.jump(EXECUTION_EVERY)
+    await scene.status.round()
+    assert scene.status_of(key)["execution"] == state
+
+    # A new leader has moved nothing yet.
+    state |= {"moved": 0}
+    running = asyncio.create_task(scene.status.run())
+    await until(lambda: scene.clock.slept.count(ROUND_SECONDS) >= 8)
+    assert scene.status_of(key)["execution"]["moved"] == 2
+    state |= {"moved": 1}
+    await until(lambda: scene.status_of(key)["execution"]["moved"] == 3)
+    running.cancel()
+
+    scene.apply(generation=2, when=["Scheduling"])
+    scene.status.execution = dict
+    await scene.status.round()
+    assert "execution" not in scene.status_of(key)

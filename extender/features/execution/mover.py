@@ -146,6 +146,7 @@ class Mover:
         self.broken = BrokenConstraints(index.view, settings)
         self.under_way: dict[GroupKey, UnderWay] = {}
         self.outcomes: Counter[str] = Counter(dict.fromkeys(map(str, Outcome), 0))
+        self.moved: Counter[PolicyKey] = Counter()  # completed moves while this replica leads
         self._index = index
         self._settings = settings
         self._writer = writer
@@ -166,6 +167,7 @@ class Mover:
     async def run(self) -> None:
         """Until cancelled. Claims of moves end with it."""
         self.is_leading = True
+        self.moved.clear()
         try:
             while True:
                 self._worked = 0.0
@@ -226,6 +228,11 @@ class Mover:
             del self._begun[policy]
 
     # -- planning
+
+    @property
+    def planned(self) -> Collection[_Planned]:
+        """What is planned for each signature with broken constraints."""
+        return self._planned.values()
 
     def _movable(self) -> Movable:
         now = self._clock.now()
@@ -505,6 +512,7 @@ class Mover:
         move = under_way.move
         if outcome is Outcome.COMPLETED:
             self._blocks.end(key)
+            self.moved[under_way.watched.policy.key] += 1
         elif outcome in (Outcome.IN_VAIN, Outcome.NOT_READY):
             why = f"the last move of its controller was {outcome.replace('_', ' ')}"
             self._block(key, why, _MINUTE, self._state_of(move.pod))

@@ -179,6 +179,13 @@ STATUS: Final[Json] = {
         }
         | {"until": "2026-01-01T02:00:00Z"}
     ],
+    "execution": {
+        "broken": 3,
+        "planned": 1,
+        "moved": 2,
+        "stuck": 1,
+        "stuckReasons": [{"reason": "no node passes", "constraints": 1}],
+    },
     "lastApplied": "2026-01-01T00:00:00Z",
     "conflicts": [{"policy": "other", "field": "spec.schedulerName", "message": "both set it"}],
 }

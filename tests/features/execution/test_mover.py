@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from extender.features.execution.building import states_of_policies
 from extender.features.execution.directive import PAUSED_ANNOTATION
 from extender.features.execution.mover import Mover
 from extender.index.audit import audit
@@ -412,3 +413,26 @@ def watch_paused() -> PolicyObject:
     body = policy_json("watch", when=["Execution"], execution=EVICT)
     body["metadata"]["annotations"] = {PAUSED_ANNOTATION: "yes"}
     return PolicyObject(read_policy(body))
+
+
+async def test_each_policy_has_numbers_of_its_moves() -> None:
+    here = scene(*zoned(1, 1, 1), *askew(3, 0, 0), policy=watch(mode="Evict", after="0s", minAge="0s", maxPerMinute=1))
+    policies = here.index.policies
+    (key,) = (policy.key for policy in policies)
+    await here.rounds()
+    nothing = {"broken": 2, "planned": 1, "moved": 0, "stuck": 0, "stuckReasons": []}
+    assert states_of_policies(here.mover, policies) == {key: nothing}
+    here.create("web-n0", "b0")
+    here.delete("web-a0")
+    await here.rounds()
+    assert states_of_policies(here.mover, policies)[key] == nothing | {"broken": 1, "moved": 1}
+    for name in ("b0", "c0"):
+        here.index.upsert(node(name, zone=name[0], allocatable={"cpu": "1", "pods": "0"}))
+    await here.rounds()
+    assert states_of_policies(here.mover, policies)[key] == {
+        "broken": 1,
+        "planned": 0,
+        "moved": 1,
+        "stuck": 1,
+        "stuckReasons": [{"reason": "no node passes", "constraints": 1}],
+    }
