@@ -213,7 +213,8 @@ def _connection(entry: Extender) -> Iterator[Finding]:
         problem = "enableHTTPS is set but urlPrefix is not https: kube-scheduler calls in plain HTTP"
         yield _warning(problem, "write https:// in urlPrefix, or remove enableHTTPS")
     if not secure and address.hostname and address.hostname not in LOCAL:
-        yield _warning(f"requests go to {address.hostname} in plain HTTP", "set server.tls (`extender certs`)")
+        remedy = "set server.tls (`extender certs`), and https:// in urlPrefix with tlsConfig"
+        yield _warning(f"requests go to {address.hostname} in plain HTTP", remedy)
     # The static pod of kube-scheduler has hostNetwork and dnsPolicy ClusterFirst, which then means the DNS of its node.
     if address.hostname and ".svc" in f"{address.hostname}.":
         problem = f"only cluster DNS resolves {address.hostname}, and a scheduler on the host network does not use it"
@@ -285,7 +286,10 @@ def _plugins(config: KubeSchedulerConfiguration, settings: Settings) -> Iterator
                     problem = (
                         f"profile {profile.name}: {plugin} is {state}, so it counts all pods as well as the extender"
                     )
-                    yield _warning(problem, f"disable {plugin} under plugins.multiPoint")
+                    # What is enabled by name stays enabled, whatever is disabled.
+                    named = any(plugin in plugin_set.enabled_names for _, plugin_set in profile.plugins.sets())
+                    more = ", and remove it from each `enabled`" if named else ""
+                    yield _warning(problem, f"disable {plugin} under plugins.multiPoint{more}")
             elif "filter" not in active:
                 where = " at filter" if active else ""
                 problem = f"profile {profile.name}: {plugin} is disabled{where}, and the extender does not decide in its place"

@@ -174,7 +174,8 @@ def _plugins(path: str, profile: Profile) -> Iterator[Finding]:
         return  # a plugin of another build may sort the queue, or bind
     for point, name in (("queueSort", _QUEUE_SORT), ("bind", _BIND)):
         if not plugins.is_active(name, point):
-            yield _fault(path, f"leaves no plugin at {point}", f"enable {name} under plugins.multiPoint")
+            # Under multiPoint it would not be enabled at a point where it is disabled.
+            yield _fault(path, f"leaves no plugin at {point}", f"enable {name} under plugins.{point}")
 
 
 def _plugin(field: str, point: str, name: str) -> Iterator[Finding]:

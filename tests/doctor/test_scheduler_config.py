@@ -65,135 +65,134 @@ def scoring(**changes: Any) -> dict[str, Any]:
     return document(prioritizeVerb="prioritize", **changes)
 
 
+MISTAKES: list[tuple[dict[str, Any], Settings, list[str], str]] = [
+    ({"kind": "Pod"}, Settings(), ["error"], "kind is Pod"),
+    (document(top={"extenders": []}), Settings(), ["error"], "none of the 0 extenders"),
+    (document(urlPrefix="http://127.0.0.1:9999"), Settings(), ["warning"], "listens on port 8888"),
+    (document(filterVerb=None), Settings(), ["error"], "filterVerb is missing"),
+    (document(filterVerb="predicates"), Settings(), ["error"], "answers at /filter"),
+    (document(), settings(placement="cooperative"), ["warning"], "prioritizeVerb is missing"),
+    (scoring(), Settings(), ["info"], "every answer to it is empty"),
+    (document(prioritizeVerb="priorities"), Settings(), ["info", "error"], "every answer to it is empty"),
+    (document(preemptVerb=None), Settings(), ["warning"], "preemptVerb is missing"),
+    (
+        document(managedResources=[{"name": "x/y"}]),
+        Settings(),
+        ["error"],
+        "places all others without their constraints",
+    ),
+    (
+        scoring(plugins={}, ignorable=True, managedResources=[{"name": "x/y"}]),
+        settings(mode="augment"),
+        ["warning"],
+        "managedResources is set",
+    ),
+    (
+        document(urlPrefix="https://127.0.0.1:8888", enableHTTPS=True, tlsConfig={"caFile": "/ca"}),
+        Settings(),
+        ["error"],
+        "plain HTTP",
+    ),
+    (
+        document(**SECURE | {"tlsConfig": {"insecure": True, "certFile": "/c", "keyFile": "/k"}}),
+        settings(server=TLS),
+        ["error"],
+        "without a CA",
+    ),
+    (
+        document(**SECURE | {"tlsConfig": {"certFile": "/c", "keyFile": "/k"}}),
+        settings(server=TLS),
+        ["error"],
+        "without a CA",
+    ),
+    (
+        document(**SECURE | {"tlsConfig": {"caFile": "/ca.crt", "insecure": True, "certFile": "/c"}}),
+        settings(server=TLS),
+        ["error"],
+        "extenders[0].tlsConfig.insecure is set beside a CA",
+    ),
+    (
+        document(**SECURE | {"tlsConfig": {"certFile": "/c", "keyFile": "/k"}, "enableHTTPS": False}),
+        settings(server=TLS),
+        ["warning"],
+        "with the CAs of its own machine",
+    ),
+    (
+        document(**SECURE | {"tlsConfig": {"insecure": True, "certFile": "/c", "keyFile": "/k"}, "enableHTTPS": False}),
+        settings(server=TLS),
+        ["error"],
+        "does not verify",
+    ),
+    (document(enableHTTPS=True), Settings(), ["warning"], "enableHTTPS is set but urlPrefix is not https"),
+    (
+        document(**SECURE | {"tlsConfig": {"caFile": "/ca.crt"}}),
+        settings(server=TLS),
+        ["error"],
+        "tlsConfig has none",
+    ),
+    (document(urlPrefix="http://10.0.0.9:8888"), Settings(), ["warning"], "in plain HTTP"),
+    (
+        document(**SECURE | {"urlPrefix": "https://extender.kube-system.svc:8888"}),
+        settings(server=TLS),
+        ["info"],
+        "cluster DNS",
+    ),
+    (scoring(weight=0), settings(placement="cooperative"), ["error"], "extenders[0].weight is 0 or missing"),
+    (scoring(weight=None), settings(placement="cooperative"), ["error"], "extenders[0].weight is 0 or missing"),
+    (scoring(weight=100), settings(placement="cooperative"), ["warning"], "counts 1000"),
+    (document(nodeCacheCapable=False), Settings(), ["warning"], "nodeCacheCapable is off"),
+    (document(httpTimeout=5), Settings(), ["error"], "extenders[0].httpTimeout: expected a duration"),
+    (document(httpTimeout="5x"), Settings(), ["error"], "extenders[0].httpTimeout: expected a duration"),
+    (
+        document(nodeCacheCapable=None, nodeCachecapable=True),
+        Settings(),
+        ["error"],
+        "extenders[0].nodeCachecapable: unknown field",
+    ),
+    (document(top={"clientConection": {}}), Settings(), ["error"], "clientConection: unknown field"),
+    (document(httpTimeout="4s"), Settings(), ["warning"], "not longer than server.requestTimeout (4s)"),
+    (document(ignorable=True), Settings(), ["error"], "ignorable is on"),
+    (scoring(plugins={}, ignorable=False), settings(mode="augment"), ["warning"], "ignorable is off"),
+    (
+        scoring(plugins={}, ignorable=True),
+        settings(mode="augment", quota={"enabled": True}),
+        ["warning"],
+        "placed over their quotas",
+    ),
+    (document(plugins={}), Settings(), ["warning", "warning"], "InterPodAffinity is enabled"),
+    (
+        document(plugins={"filter": OFF["multiPoint"], "score": OFF["multiPoint"]}),
+        Settings(),
+        ["warning", "warning"],
+        "at some extension points only",
+    ),
+    (document(plugins=ON_AGAIN), Settings(), ["warning"], "InterPodAffinity is enabled"),
+    (scoring(ignorable=True), settings(mode="augment"), ["error", "error"], "does not decide in its place"),
+    (
+        scoring(ignorable=True, plugins={"filter": OFF["multiPoint"]}),
+        settings(mode="augment"),
+        ["error", "error"],
+        "is disabled at filter, and the extender does not decide in its place",
+    ),
+    (document(), settings(rejectedPods={"nominateElsewhere": False}), ["warning"], "scheduler samples the nodes"),
+    (document(top={"percentageOfNodesToScore": 100}), Settings(), ["warning"], "filters 5000 of 5000 nodes"),
+    (document(top={"percentageOfNodesToScore": 100}), settings(rejectedPods=ALONE), ["warning"], "filters 5000 of"),
+    (document(top={"profiles": [SLOW]}), Settings(), ["warning"], "profile default-scheduler: percentageOfNodesTo"),
+    (
+        scoring(plugins={}, ignorable=True, top={"percentageOfNodesToScore": 21}),
+        settings(mode="augment"),
+        ["warning"],
+        "percentageOfNodesToScore is 21: the scheduler filters 1050 of 5000 nodes",
+    ),
+    (document(bindVerb="bind"), Settings(), ["error"], "does not bind (server.paths.bind is empty)"),
+    (document(bindVerb="binding"), settings(server={"paths": {"bind": "/bind"}}), ["error"], "answers at /bind"),
+    (document(top={"percentageOfNodesToScore": 10}), Settings(), ["info"], "percentageOfNodesToScore is 10, 2 is"),
+    (document(top={"percentageOfNodesToScore": None}), Settings(), ["info"], "percentageOfNodesToScore is not set"),
+]
+
+
 @pytest.mark.parametrize(
-    ("given", "ours", "severities", "words"),
-    [
-        ({"kind": "Pod"}, Settings(), ["error"], "kind is Pod"),
-        (document(top={"extenders": []}), Settings(), ["error"], "none of the 0 extenders"),
-        (document(urlPrefix="http://127.0.0.1:9999"), Settings(), ["warning"], "listens on port 8888"),
-        (document(filterVerb=None), Settings(), ["error"], "filterVerb is missing"),
-        (document(filterVerb="predicates"), Settings(), ["error"], "answers at /filter"),
-        (document(), settings(placement="cooperative"), ["warning"], "prioritizeVerb is missing"),
-        (scoring(), Settings(), ["info"], "every answer to it is empty"),
-        (document(prioritizeVerb="priorities"), Settings(), ["info", "error"], "every answer to it is empty"),
-        (document(preemptVerb=None), Settings(), ["warning"], "preemptVerb is missing"),
-        (
-            document(managedResources=[{"name": "x/y"}]),
-            Settings(),
-            ["error"],
-            "places all others without their constraints",
-        ),
-        (
-            scoring(plugins={}, ignorable=True, managedResources=[{"name": "x/y"}]),
-            settings(mode="augment"),
-            ["warning"],
-            "managedResources is set",
-        ),
-        (
-            document(urlPrefix="https://127.0.0.1:8888", enableHTTPS=True, tlsConfig={"caFile": "/ca"}),
-            Settings(),
-            ["error"],
-            "plain HTTP",
-        ),
-        (
-            document(**SECURE | {"tlsConfig": {"insecure": True, "certFile": "/c", "keyFile": "/k"}}),
-            settings(server=TLS),
-            ["error"],
-            "without a CA",
-        ),
-        (
-            document(**SECURE | {"tlsConfig": {"certFile": "/c", "keyFile": "/k"}}),
-            settings(server=TLS),
-            ["error"],
-            "without a CA",
-        ),
-        (
-            document(**SECURE | {"tlsConfig": {"caFile": "/ca.crt", "insecure": True, "certFile": "/c"}}),
-            settings(server=TLS),
-            ["error"],
-            "extenders[0].tlsConfig.insecure is set beside a CA",
-        ),
-        (
-            document(**SECURE | {"tlsConfig": {"certFile": "/c", "keyFile": "/k"}, "enableHTTPS": False}),
-            settings(server=TLS),
-            ["warning"],
-            "with the CAs of its own machine",
-        ),
-        (
-            document(
-                **SECURE | {"tlsConfig": {"insecure": True, "certFile": "/c", "keyFile": "/k"}, "enableHTTPS": False}
-            ),
-            settings(server=TLS),
-            ["error"],
-            "does not verify",
-        ),
-        (document(enableHTTPS=True), Settings(), ["warning"], "enableHTTPS is set but urlPrefix is not https"),
-        (
-            document(**SECURE | {"tlsConfig": {"caFile": "/ca.crt"}}),
-            settings(server=TLS),
-            ["error"],
-            "tlsConfig has none",
-        ),
-        (document(urlPrefix="http://10.0.0.9:8888"), Settings(), ["warning"], "in plain HTTP"),
-        (
-            document(**SECURE | {"urlPrefix": "https://extender.kube-system.svc:8888"}),
-            settings(server=TLS),
-            ["info"],
-            "cluster DNS",
-        ),
-        (scoring(weight=0), settings(placement="cooperative"), ["error"], "extenders[0].weight is 0 or missing"),
-        (scoring(weight=None), settings(placement="cooperative"), ["error"], "extenders[0].weight is 0 or missing"),
-        (scoring(weight=100), settings(placement="cooperative"), ["warning"], "counts 1000"),
-        (document(nodeCacheCapable=False), Settings(), ["warning"], "nodeCacheCapable is off"),
-        (document(httpTimeout=5), Settings(), ["error"], "extenders[0].httpTimeout: expected a duration"),
-        (document(httpTimeout="5x"), Settings(), ["error"], "extenders[0].httpTimeout: expected a duration"),
-        (
-            document(nodeCacheCapable=None, nodeCachecapable=True),
-            Settings(),
-            ["error"],
-            "extenders[0].nodeCachecapable: unknown field",
-        ),
-        (document(top={"clientConection": {}}), Settings(), ["error"], "clientConection: unknown field"),
-        (document(httpTimeout="4s"), Settings(), ["warning"], "not longer than server.requestTimeout (4s)"),
-        (document(ignorable=True), Settings(), ["error"], "ignorable is on"),
-        (scoring(plugins={}, ignorable=False), settings(mode="augment"), ["warning"], "ignorable is off"),
-        (
-            scoring(plugins={}, ignorable=True),
-            settings(mode="augment", quota={"enabled": True}),
-            ["warning"],
-            "placed over their quotas",
-        ),
-        (document(plugins={}), Settings(), ["warning", "warning"], "InterPodAffinity is enabled"),
-        (
-            document(plugins={"filter": OFF["multiPoint"], "score": OFF["multiPoint"]}),
-            Settings(),
-            ["warning", "warning"],
-            "at some extension points only",
-        ),
-        (document(plugins=ON_AGAIN), Settings(), ["warning"], "InterPodAffinity is enabled"),
-        (scoring(ignorable=True), settings(mode="augment"), ["error", "error"], "does not decide in its place"),
-        (
-            scoring(ignorable=True, plugins={"filter": OFF["multiPoint"]}),
-            settings(mode="augment"),
-            ["error", "error"],
-            "is disabled at filter, and the extender does not decide in its place",
-        ),
-        (document(), settings(rejectedPods={"nominateElsewhere": False}), ["warning"], "scheduler samples the nodes"),
-        (document(top={"percentageOfNodesToScore": 100}), Settings(), ["warning"], "filters 5000 of 5000 nodes"),
-        (document(top={"percentageOfNodesToScore": 100}), settings(rejectedPods=ALONE), ["warning"], "filters 5000 of"),
-        (document(top={"profiles": [SLOW]}), Settings(), ["warning"], "profile default-scheduler: percentageOfNodesTo"),
-        (
-            scoring(plugins={}, ignorable=True, top={"percentageOfNodesToScore": 21}),
-            settings(mode="augment"),
-            ["warning"],
-            "percentageOfNodesToScore is 21: the scheduler filters 1050 of 5000 nodes",
-        ),
-        (document(bindVerb="bind"), Settings(), ["error"], "does not bind (server.paths.bind is empty)"),
-        (document(bindVerb="binding"), settings(server={"paths": {"bind": "/bind"}}), ["error"], "answers at /bind"),
-        (document(top={"percentageOfNodesToScore": 10}), Settings(), ["info"], "percentageOfNodesToScore is 10, 2 is"),
-        (document(top={"percentageOfNodesToScore": None}), Settings(), ["info"], "percentageOfNodesToScore is not set"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
+    ("given", "ours", "severities", "words"), MISTAKES, ids=lambda value: value if isinstance(value, str) else None
 )
 def test_a_mistake_in_the_schedulers_configuration_is_found_alone(
     given: dict[str, Any], ours: Settings, severities: list[str], words: str
@@ -275,21 +274,21 @@ def packing(strategy: str) -> dict[str, Any]:
     return given
 
 
-@pytest.mark.parametrize(
-    ("given", "ours", "words"),
-    [
-        (packing("MostAllocated"), {}, "by MostAllocated, and answers.scoringStrategy is LeastAllocated"),
-        (
-            document(),
-            {"answers": {"scoringStrategy": "MostAllocated"}},
-            "by LeastAllocated, and answers.scoringStrategy is",
-        ),
-        (packing("RequestedToCapacityRatio"), {}, "by RequestedToCapacityRatio"),
-        (packing("MostAllocated"), {"answers": {"scoringStrategy": "MostAllocated"}}, ""),
-        (packing("MostAllocated"), {"answers": {"scoringStrategy": "Ignored"}}, ""),
-        (document(), {}, ""),
-    ],
-)
+STRATEGIES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (packing("MostAllocated"), {}, "by MostAllocated, and answers.scoringStrategy is LeastAllocated"),
+    (
+        document(),
+        {"answers": {"scoringStrategy": "MostAllocated"}},
+        "by LeastAllocated, and answers.scoringStrategy is",
+    ),
+    (packing("RequestedToCapacityRatio"), {}, "by RequestedToCapacityRatio"),
+    (packing("MostAllocated"), {"answers": {"scoringStrategy": "MostAllocated"}}, ""),
+    (packing("MostAllocated"), {"answers": {"scoringStrategy": "Ignored"}}, ""),
+    (document(), {}, ""),
+]
+
+
+@pytest.mark.parametrize(("given", "ours", "words"), STRATEGIES)
 def test_a_profile_that_scores_resources_otherwise_than_decisive_placement_is_named(
     given: dict[str, Any], ours: dict[str, Any], words: str
 ) -> None:
@@ -315,18 +314,18 @@ ZONES = {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsati
 LISTED = {"defaultingType": "List", "defaultConstraints": [ZONES]}
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (configured(PodTopologySpread=LISTED), "defaultConstraints of PodTopologySpread have no effect"),
-        (configured(PodTopologySpread={"defaultingType": "List"}), "defaultingType of PodTopologySpread has no effect"),
-        (configured(InterPodAffinity={"hardPodAffinityWeight": 5}), "hardPodAffinityWeight of InterPodAffinity has no"),
-        (
-            configured(InterPodAffinity={"hardPodAffinityWeight": 5, "ignorePreferredTermsOfExistingPods": True}),
-            "hardPodAffinityWeight and ignorePreferredTermsOfExistingPods of InterPodAffinity have no effect",
-        ),
-    ],
-)
+LOST: list[tuple[dict[str, Any], str]] = [
+    (configured(PodTopologySpread=LISTED), "defaultConstraints of PodTopologySpread have no effect"),
+    (configured(PodTopologySpread={"defaultingType": "List"}), "defaultingType of PodTopologySpread has no effect"),
+    (configured(InterPodAffinity={"hardPodAffinityWeight": 5}), "hardPodAffinityWeight of InterPodAffinity has no"),
+    (
+        configured(InterPodAffinity={"hardPodAffinityWeight": 5, "ignorePreferredTermsOfExistingPods": True}),
+        "hardPodAffinityWeight and ignorePreferredTermsOfExistingPods of InterPodAffinity have no effect",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), LOST)
 def test_arguments_of_a_disabled_plugin_are_named_and_the_remedy_keeps_them(given: dict[str, Any], words: str) -> None:
     (found,) = examine(given, Settings())
     assert found.severity == "warning"
