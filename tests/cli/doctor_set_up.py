@@ -49,6 +49,8 @@ class Strict(ApiServer):
     requests: list[dict[str, Any]]
     version: str = "v1.36.2"
     drops: str = ""
+    endpoints: int | None = None  # how many are ready, of each Service
+    crds: Sequence[JsonObject] = ()  # whose schemas it publishes
 
     async def _special(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         if call.path == "/version":
@@ -56,6 +58,11 @@ class Strict(ApiServer):
             return web.json_response({"gitVersion": self.version}, headers={"Date": moment})
         if self.guards is not None and "validatingadmissionpolic" in call.path:
             return web.json_response({"metadata": {}, "items": self.guards.get(call.path.rpartition("/")[2], [])})
+        if self.endpoints is not None and call.path.endswith("/endpointslices"):
+            endpoints = [{"addresses": ["10.0.0.7"]}] * self.endpoints
+            return web.json_response({"metadata": {}, "items": [{"endpoints": endpoints}]})
+        if self.crds and call.path.startswith("/openapi/v3/"):
+            return web.json_response({"components": {"schemas": dict(map(_published, self.crds))}})
         if "accessreviews" in call.path:
             review = await request.json()
             self.requests.append(review["spec"])
@@ -77,6 +84,11 @@ class Strict(ApiServer):
         if target.kind in self.lacks:
             return web.Response(status=404, text="404 page not found")
         return await super()._list(request, target, call)
+
+
+def _published(crd: JsonObject) -> tuple[str, JsonObject]:
+    """The schema of a CRD as an API server publishes it."""
+    return f"dev.{crd['spec']['names']['kind']}", crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 @dataclass

@@ -311,9 +311,13 @@ def _other_scopes(quota: PodQuota) -> list[str]:
 
 
 def _inert(quota: PodQuota) -> Finding:
-    why = "its scopes exclude each other" if quota.hard else "spec.hard limits nothing that pods use up"
+    why, remedy = (
+        ("its scopes exclude each other", "remove one of these scopes")
+        if quota.hard
+        else ("spec.hard limits nothing that pods use up", "add `pods` to spec.hard")
+    )
     problem = f"can charge no pod: {why}; to the API server it may still satisfy deny by default"
-    return _of_quota("warning", quota, problem, "add `pods` to spec.hard, or delete it")
+    return _of_quota("warning", quota, problem, f"{remedy}, or delete it")
 
 
 def _numberless(quota: PodQuota) -> Finding:
