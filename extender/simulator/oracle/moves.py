@@ -52,6 +52,7 @@ from extender.simulator.oracle.journal import Journal, StoreChange
 from extender.simulator.oracle.policies import selected_at
 from extender.simulator.oracle.room import room_on
 
+_RELEASED: Final = "placement.extender.dev/released"  # with a group
 _REPLACED: Final = {"ReplicaSet", "StatefulSet", "ReplicationController"}
 _FORBIDDING: Final = {
     # Each annotation, and the value with which it allows a move.
@@ -236,11 +237,12 @@ def _accepts(pod: JsonObject, name: str, state: ClusterState) -> bool:
 
 
 def is_movable(pod: JsonObject) -> bool:
-    """Whether a controller replaces the pod, and neither an annotation nor a volume keeps it."""
+    """Whether a controller replaces the pod, and neither its group, an annotation nor a volume keeps it."""
     annotations, volumes = pod["metadata"].get("annotations") or {}, pod["spec"].get("volumes") or []
     return (
         _controller(pod)[0] in _REPLACED
         and not any("persistentVolumeClaim" in volume for volume in volumes)
+        and _RELEASED not in annotations
         and all(annotations.get(key, allows) == allows for key, allows in _FORBIDDING.items())
     )
 

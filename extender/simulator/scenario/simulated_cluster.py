@@ -35,6 +35,7 @@ from extender.simulator.scheduler.preemption import PostFilter
 
 Create = Callable[[JsonObject], Awaitable[object]]
 _AGAIN = "-again-"
+_DEFAULT = "default-scheduler"  # of pods that run at the start; their replacements get a scheduler that exists
 
 
 class Controllers:
@@ -192,10 +193,10 @@ class SimulatedCluster:
         return sum(loop.extender_calls for loop in self._loops)
 
     def give_to_scheduler(self, pod: JsonObject) -> None:
-        """Names a random scheduler in a pod that names none; does nothing where there is one scheduler."""
+        """Names a random scheduler in a pod that names none, or the default; does nothing where there is one scheduler."""
         count = self.play.scenario.scheduler.count
-        if count > 1:
-            pod["spec"].setdefault("schedulerName", _scheduler_name(self._chooser.randrange(count)))
+        if count > 1 and pod["spec"].get("schedulerName", _DEFAULT) == _DEFAULT:
+            pod["spec"]["schedulerName"] = _scheduler_name(self._chooser.randrange(count))
 
     async def _create(self, pod: JsonObject) -> None:
         self.give_to_scheduler(pod)

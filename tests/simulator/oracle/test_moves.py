@@ -22,8 +22,17 @@ NODES_OF: list[JsonObject] = [node("n-a", "a"), node("n-b", "b")]
 SPREAD: dict[str, Any] = {"topologySpreadConstraints": [spread(labels=WEB)]}
 
 
-def web(name: str, on: str = "", *, owner: str = "ReplicaSet", uid: str = "", **spec: Any) -> JsonObject:
+def web(
+    name: str,
+    on: str = "",
+    *,
+    owner: str = "ReplicaSet",
+    uid: str = "",
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> JsonObject:
     made = pod(name, on=on, labels=WEB, **spec)
+    made["metadata"]["annotations"] = annotations or {}
     made["metadata"]["uid"] = uid or f"uid-{name}"
     if owner:
         made["metadata"]["ownerReferences"] = [{"kind": owner, "name": "web", "uid": "owner", "controller": True}]
@@ -169,6 +178,11 @@ BROKEN: dict[str, tuple[list[JsonObject], tuple[str, ...], tuple[str, ...]]] = {
         [
             web("web-1", "n-a", nodeSelector={ZONE: "b"}, volumes=[{"persistentVolumeClaim": {"claimName": "data"}}]),
         ],
+        ("web-1",),
+        (),
+    ),
+    "a pod of a group": (
+        [web("web-1", "n-a", nodeSelector={ZONE: "b"}, annotations={"placement.extender.dev/released": "gangs@1"})],
         ("web-1",),
         (),
     ),

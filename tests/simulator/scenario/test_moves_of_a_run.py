@@ -95,3 +95,16 @@ async def test_a_bound_pod_becomes_ready_if_a_kubelet_reports_it(delay: str | No
             assert readiness() is None
         else:
             await until(lambda: readiness() == "True")
+
+
+async def test_with_several_schedulers_the_replacement_of_a_pod_that_ran_at_the_start_gets_one_of_them() -> None:
+    play = parse_scenario(document(scheduler={"count": 2}))
+    fake = FakeExtender()
+    async with fake.running(), SimulatedCluster(play, 1) as simulated:
+        await simulated.begin(fake.url)
+        for number in range(2):
+            simulated.api.pods.evict(Target(PODS, "shop", f"web-{number}"), {})
+        assert await simulated.settle(within=30, calm=0.1)
+        assert simulated.pending() == []
+        pods = [stored.read() for stored in simulated.pods()]
+        assert {pod["spec"]["schedulerName"] for pod in pods} <= {"scheduler-0", "scheduler-1"}
