@@ -6,6 +6,7 @@ tests/e2e/test_quick_start.py follows it in front of a real one, with a real kub
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
 from tests.e2e.programs import free_ports
 from tests.quick_start import KUBEADM, blocks, follow, prepared, shell
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
+
+README = Path("README.md").read_text("utf-8")
 
 
 async def place_a_pod(api: ApiServer, configuration: str, name: str = "web", **spec: Any) -> str:
@@ -36,6 +39,11 @@ async def place_a_pod(api: ApiServer, configuration: str, name: str = "web", **s
     return node_of(api.store.find(PODS, f"default/{name}").read())
 
 
+def checks_in(text: str) -> list[str]:
+    """The names of the checks that passed, in order."""
+    return re.findall(r"^\[\+\](\S+) ok", text, re.MULTILINE)
+
+
 async def test_the_quick_start_of_the_readme_leads_to_a_set_up_without_a_finding(tmp_path: Path) -> None:
     async with ApiServer() as api:
         kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig")
@@ -46,7 +54,9 @@ async def test_the_quick_start_of_the_readme_leads_to_a_set_up_without_a_finding
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
         async with shell(tmp_path, environment) as process:
-            assert "readyz check passed" in await follow(process, serve)
+            ready = await follow(process, serve)
+            assert "readyz check passed" in ready
+            assert checks_in(ready) == checks_in(README)
             await follow(process, generate)
             assert await place_a_pod(api, await follow(process, "cat kube-scheduler.yaml")) == "node-a"
             proven = await follow(process, prove)
