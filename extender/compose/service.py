@@ -189,7 +189,7 @@ def service_of_cluster(
         base, parts.filter, explainer.rejection, traffic
     )
     missed = EventRecorder(base.writer().create_event, clock, EventLimit())
-    moves, move_jobs = moves_of_cluster(base, None if admission is None else admission.status)
+    moves, move_jobs = moves_of_cluster(base, None if admission is None else admission.status, decisions.asks)
     # 4. The verbs.
     # One for filter and preempt, so that both share the places of waiting requests.
     pods = _watched_pods(base)

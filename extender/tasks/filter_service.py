@@ -172,6 +172,10 @@ class SchedulerCounts:
         self.counts: Counter[tuple[str, str]] = Counter()
         self.last: dict[str, float] = {}
 
+    def asks(self, scheduler: str) -> bool:
+        """Whether a scheduler has sent a request, as far as names are kept. O(1)."""
+        return scheduler in self.last or OTHERS in self.last
+
     def record(self, scheduler: str, result: FilterResult, now: float) -> None:
         """Counts a decision. O(1)."""
         if scheduler not in self.last and len(self.last) >= _MOST_SCHEDULERS:

@@ -40,16 +40,17 @@ from tests.e2e.growing_group import Started
 SCENARIO: Final = CONFIG / "scenarios" / "moves.yaml"
 CASES: Final = (
     *("zone", "added", "labels", "tenants", "pool522", "tainted", "replicas", "budget", "stateful", "volumes"),
+    *("gang", "rude"),
 )
 _OBJECTS: Final = CONFIG / "scenarios" / "moves" / "policy.yaml"
-_ANY: Final = ("tenants-other", *CASES)
+_ANY: Final = ("tenants-other", "rude-tenant", *CASES)
 _CALM: Final = 2.0  # seconds without an event of a pod
 _CORDONED: Final = "node.kubernetes.io/unschedulable"
 
 
 def policy_and_budget() -> tuple[JsonObject, JsonObject]:
     """The objects of the scenario: what moves pods, and the budget that never allows."""
-    policy, budget = yaml.safe_load_all(_OBJECTS.read_text("utf-8"))
+    policy, budget, *_ = yaml.safe_load_all(_OBJECTS.read_text("utf-8"))
     return policy, budget
 
 

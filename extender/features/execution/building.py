@@ -24,9 +24,12 @@ _LONGEST_REASON: Final = 128
 
 
 def moves_of_cluster(
-    base: Foundation, status: PolicyStatus | None
+    base: Foundation, status: PolicyStatus | None, asks: Callable[[str], bool]
 ) -> tuple[Callable[[str, int], MovesAnswer] | None, list[Job]]:
-    """What answers about moves, and the jobs; nothing if the settings disable them. ``status`` gets the numbers of policies."""
+    """What answers about moves, and the jobs; nothing if the settings disable them. ``status`` gets the numbers of policies.
+
+    ``asks``: whether a scheduler has sent requests.
+    """
     settings, seconds = base.settings, Distribution(catalogue.MOVE_SECONDS.buckets)
     if not (settings.policies.enabled and settings.execution.enabled):
         return None, []
@@ -45,6 +48,7 @@ def moves_of_cluster(
         lambda: base.reflectors.freshness.is_ready,
         ended,
         events.record,
+        asks,
     )
     if status is not None:
         status.execution = lambda: states_of_policies(mover, base.index.policies)

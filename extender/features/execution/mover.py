@@ -141,8 +141,13 @@ class Mover:
         is_complete: Callable[[], bool],
         ended: Callable[[Outcome, Move, float], None] = lambda _outcome, _move, _seconds: None,
         record: Callable[[ObjectEvent, Hashable], None] = lambda _event, _about: None,
+        asks: Callable[[str], bool] = lambda _scheduler: True,
     ) -> None:
-        """``is_complete``: whether all kinds are listed and current. ``record``: queues an event about an object."""
+        """``is_complete``: whether all kinds are listed and current. ``record``: queues an event about an object.
+
+        ``asks``: whether a scheduler has sent requests. Of a scheduler that has not, one pod is moved at a time, and none after
+        a move in vain: it may place pods without the extender.
+        """
         self.broken = BrokenConstraints(index.view, settings)
         self.under_way: dict[GroupKey, UnderWay] = {}
         self.outcomes: Counter[str] = Counter(dict.fromkeys(map(str, Outcome), 0))
@@ -155,6 +160,8 @@ class Mover:
         self._is_complete = is_complete
         self._ended = ended
         self._record = record
+        self._asks = asks
+        self._silent: set[str] = set()  # schedulers without requests that placed a pod in vain
         self.is_leading = False
         self._planned: dict[PodSignature, _Planned] = {}
         self._planner: tuple[Planner, float] | None = None
@@ -310,12 +317,24 @@ class Mover:
         since = self.broken.since.get(watched.signature, {}).get(move.place, now)
         if now - since < spec.after:
             return f"broken for less than {spec.after:g} s"
-        return self._waits_for_controller(key, move) or self._waits_for_limit(watched)
+        return (
+            self._waits_for_controller(key, move)
+            or self._waits_for_scheduler(move.pod.scheduler)
+            or self._waits_for_limit(watched)
+        )
 
     def _waits_for_controller(self, key: GroupKey, move: Move) -> str:
         if key in self.under_way:
             return "another pod of its controller is moved"
         return self._blocks.why(key, self._clock.now(), lambda state: self._state_of(move.pod, state))
+
+    def _waits_for_scheduler(self, name: str) -> str:
+        if self._asks(name):
+            return ""
+        if name in self._silent:
+            return f"its scheduler {name} places pods without the extender"
+        is_tried = any(under_way.move.pod.scheduler == name for under_way in self.under_way.values())
+        return f"another pod of its scheduler {name} is moved, which has sent no request" if is_tried else ""
 
     def _waits_for_limit(self, watched: WatchedPods) -> str:
         key, spec = watched.policy.key, watched.spec
@@ -520,6 +539,8 @@ class Mover:
             why = "its controller has not replaced the last pod that was moved"
             self._blocks.block(key, why, self._clock.now(), _NOT_REPLACED_FOR, seen=under_way.known)
         if outcome is Outcome.IN_VAIN:
+            if not self._asks(move.pod.scheduler):
+                self._silent.add(move.pod.scheduler)
             _LOG.error("a move was in vain", extra={"pod": move.pod.full_name, "target": move.target})
         self._ended(outcome, move, self._clock.now() - under_way.began)
 

@@ -21,7 +21,7 @@ from extender.model.objects import Object, Pod
 from extender.model.policies import JsonObject, PolicyObject
 from extender.rules.catalog import counts_of_rules
 from tests.builders import namespace, node, pod, settings, spread, taint, term
-from tests.features.execution.test_mover import EVICT, NOW, OLD, Scene, askew, on_index, scene
+from tests.features.execution.test_mover import EVICT, NOW, OLD, Scene, askew, on_index, scene, two_of
 from tests.features.execution.watching import ROOM, watch, web, zoned
 from tests.features.quotas.tenants import limited
 from tests.policies import policy
@@ -374,3 +374,55 @@ async def test_a_quota_that_is_full_keeps_pods_where_they_are() -> None:
     index.upsert(limited(3, in_namespace="default"))
     await here.rounds(2, seconds=MINUTE)
     assert here.writes.evicted == ["web-0"]
+
+
+async def test_a_scheduler_that_sends_no_requests_gets_one_move_in_vain_at_most() -> None:
+    asking: set[str] = set()
+    pods = [
+        replace(each, scheduler=name, start_time=OLD)
+        for name in ("silent", "asking")
+        for at in range(3)
+        for each in two_of(f"{name}-{at}", name)
+    ]
+    here = scene(*zoned(1, 6, 6), *pods)
+    here.mover = Mover(
+        here.index, here.settings, here.writes, here.clock, lambda: NOW, lambda: True, asks=asking.__contains__
+    )
+    await here.rounds(3)
+    assert sorted(here.writes.evicted) == ["asking-0-0", "silent-0-0"]
+    for name, on in (("asking-0", "b0"), ("silent-0", "a0")):  # the silent one goes back, past the extender
+        here.delete(f"{name}-0")
+        made = two_of(name, name.partition("-")[0])[0]
+        here.index.upsert(
+            replace(
+                made, uid=f"new-{name}", name=f"{name}-new", node=on, scheduler=name.partition("-")[0], start_time=NOW
+            )
+        )
+    await here.rounds(1)
+    assert here.writes.evicted[2:] == ["asking-1-0"]
+    assert "its scheduler silent places pods without the extender" in here.waits
+    await here.rounds(60, seconds=MINUTE)
+    assert not [name for name in here.writes.evicted[2:] if name.startswith("silent")]
+    asking |= {"silent", "asking"}
+    await here.rounds(1)
+    assert [name for name in here.writes.evicted[2:] if name.startswith("silent")]
+
+
+async def test_a_namespace_that_the_policy_selects_no_longer_loses_no_pod() -> None:
+    selecting = PolicyObject(
+        policy(
+            "watch",
+            when=["Execution"],
+            namespaceSelector={"matchLabels": {"moves": "yes"}},
+            execution={**EVICT, "after": "1m"},
+        )
+    )
+    here = scene(*zoned(1, 1, 1), namespace("default", moves="yes"), *askew(2, 0, 0), policy=selecting)
+    await here.rounds(1)
+    assert here.waits == ["broken for less than 60 s"]
+    here.index.upsert(namespace("default", moves="no"))
+    await here.rounds(5, seconds=MINUTE)
+    assert (here.writes.evicted, here.states) == ([], [])
+    here.index.upsert(namespace("default", moves="yes"))
+    await here.rounds(2, seconds=MINUTE)
+    assert here.writes.evicted == ["web-a0"]
