@@ -1,16 +1,55 @@
-"""Why controllers get no move for a time: after moves that failed, were in vain or were not replaced, and while they are busy."""
+"""A move under way, and why controllers get no move for a time: after moves that did not complete, and while they are busy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from math import inf
+from typing import Final, Protocol
 
+from extender.features.execution.broken import WatchedPods
+from extender.features.execution.moves import Move
+from extender.kube.effects import PodRef
 from extender.model.objects import Pod
+from extender.model.policies import JsonObject
 from extender.model.release import GroupKey
 
 LONGEST_BLOCK: Final = 3600.0
-_LONGEST_WAIT: Final = 24 * 3600.0  # for a controller that creates no pod
+_LONGEST_UNREAD: Final = 10.0
+
+
+class PodWriter(Protocol):
+    """The calls of a mover to the API server."""
+
+    async def read_pod(self, pod: PodRef) -> JsonObject:
+        """The pod as it is now. Raises ``NotFound``."""
+
+    async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
+        """Evicts exactly this pod. Raises ``OverBudget``."""
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """A move that has begun.
+
+    - ``known``: UIDs of the pods that the controller had before
+    - ``replacement``: the UID of the new pod, ``pending``: since when it is known without a node
+    - ``is_bound``: the new pod is on a node, so its place is no longer claimed
+    - ``read``: when the new pod was read last
+    """
+
+    move: Move
+    watched: WatchedPods
+    began: float
+    known: frozenset[str]
+    replacement: str = ""
+    pending: float = inf
+    is_bound: bool = False
+    read: float = -inf
+
+    def is_due(self, now: float) -> bool:
+        """Whether the new pod is read again: after a tenth of the time that the move has taken, at most `_LONGEST_UNREAD`. O(1)."""
+        return now - self.read >= min((now - self.began) / 10, _LONGEST_UNREAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +94,12 @@ class Blocks:
         now: float,
         seconds: float,
         state: Hashable = None,
+        *,
+        longest: float = LONGEST_BLOCK,
         seen: Collection[str] | None = None,
     ) -> None:
-        """A move did not complete. ``seconds``, or twice the last block up to a limit. ``seen``: see `_Block`."""
-        known, longest = self._blocks.get(key), LONGEST_BLOCK if seen is None else _LONGEST_WAIT
+        """A move did not complete. ``seconds``, or twice the last block, up to ``longest``. ``seen``: see `_Block`."""
+        known = self._blocks.get(key)
         seconds = max(seconds, min(2 * known.seconds, longest) if known is not None else 0.0)
         self._blocks[key] = _Block(why, now + seconds, seconds, state, None if seen is None else frozenset(seen))
 
@@ -71,8 +112,9 @@ class Blocks:
         block = self._blocks.get(key)
         if block is None:
             return ""
-        is_unchanged = block.state is not None and state_now(block.state) == block.state
-        return block.why if is_unchanged or now < block.until else ""
+        # The time first, because it takes less to compare.
+        is_kept = now < block.until or (block.state is not None and state_now(block.state) == block.state)
+        return block.why if is_kept else ""
 
     def awaiting_pods(self) -> Collection[GroupKey]:
         """The controllers whose block ends when they create a pod."""

@@ -24,14 +24,13 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from math import inf
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from extender.features.execution.answers import NO_POLICY, MoveRow, MovesAnswer
-from extender.features.execution.blocks import Blocks
+from extender.features.execution.blocks import Blocks, PodWriter, UnderWay
 from extender.features.execution.broken import BrokenConstraints, WatchedPods, broken_constraints, is_evicting
 from extender.features.execution.directive import PodFacts
 from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck, passes_on
@@ -43,7 +42,7 @@ from extender.kube.errors import Conflict, KubeError, NotFound, OverBudget, may_
 from extender.kube.timing import Clock
 from extender.model.bounded import Steps, at_once
 from extender.model.objects import Pod, PodSignature
-from extender.model.policies import JsonObject, PolicyKey
+from extender.model.policies import PolicyKey
 from extender.model.release import GroupKey, Slot
 from extender.model.units import rfc3339
 from extender.settings.configuration import Settings
@@ -68,6 +67,7 @@ _STAYS: Final = 30.0  # seconds after which a pod that was evicted and does not 
 _PENDING: Final = 60.0  # seconds for which a replacement may wait for its claimed node
 _MINUTE: Final = 60.0
 _REFUSED_FOR: Final = 10.0  # seconds at least until a budget is asked again
+_LONGEST_REFUSED: Final = 300.0
 _NOT_REPLACED_FOR: Final = 3600.0  # seconds, unless the controller creates a pod
 _COMPARED: Final = 9  # comparing takes a tenth of the time at most, also for more signatures than stay compiled
 
@@ -89,34 +89,6 @@ class Outcome(StrEnum):
     FAILED = "failed"
     NOT_REPLACED = "not_replaced"
     NOT_READY = "not_ready"
-
-
-class PodWriter(Protocol):
-    """The calls of a mover to the API server."""
-
-    async def read_pod(self, pod: PodRef) -> JsonObject:
-        """The pod as it is now. Raises ``NotFound``."""
-
-    async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
-        """Evicts exactly this pod. Raises ``OverBudget``."""
-
-
-@dataclass(slots=True)
-class UnderWay:
-    """A move that has begun.
-
-    - ``known``: UIDs of the pods that the controller had before
-    - ``replacement``: the UID of the new pod, ``pending``: since when it is known without a node
-    - ``is_bound``: the new pod is on a node, so its place is no longer claimed
-    """
-
-    move: Move
-    watched: WatchedPods
-    began: float
-    known: frozenset[str]
-    replacement: str = ""
-    pending: float = inf
-    is_bound: bool = False
 
 
 class _Planned(NamedTuple):
@@ -168,6 +140,7 @@ class Mover:
         self._facts: dict[str, tuple[PodFacts, float]] = {}
         self._blocks = Blocks()
         self._begun: dict[PolicyKey | None, deque[float]] = {}  # None: of all policies
+        self._of_policy: Counter[PolicyKey] = Counter()  # moves under way
         self._usage = NamespaceUsage(clock)
         self._worked = 0.0  # seconds of the steps of this round
 
@@ -195,6 +168,7 @@ class Mover:
             for key in self.under_way:
                 self._index.reserved.release(key)
             self.under_way.clear()
+            self._of_policy.clear()
 
     async def round(self) -> None:
         """Follows moves under way, finds out what is broken, plans, and begins moves."""
@@ -338,8 +312,7 @@ class Mover:
 
     def _waits_for_limit(self, watched: WatchedPods) -> str:
         key, spec = watched.policy.key, watched.spec
-        of_policy = sum(under_way.watched.policy.key == key for under_way in self.under_way.values())
-        if of_policy >= spec.max_concurrent:
+        if self._of_policy[key] >= spec.max_concurrent:
             return "the policy has maxConcurrent moves under way"
         if self._lately(key) >= spec.max_per_minute:
             return "the policy has begun maxPerMinute moves"
@@ -389,6 +362,7 @@ class Mover:
         now = self._clock.now()
         known = frozenset(other.uid for other in self._pods_of({key})[key])
         self.under_way[key] = UnderWay(again, watched, now, known)
+        self._of_policy[watched.policy.key] += 1
         self._index.reserved.reserve(key, [Slot(pod.uid, again.target)], inf)
         for policy in (watched.policy.key, None):
             self._begun.setdefault(policy, deque()).append(now)
@@ -406,7 +380,8 @@ class Mover:
                 extra={"pod": pod.full_name, "node": pod.node, "target": move.target, "why": move.broken},
             )
         except OverBudget as error:
-            self._block(key, f"a disruption budget forbids it: {error}", _REFUSED_FOR, self._index.view.claims_version)
+            why, state = f"a disruption budget forbids it: {error}", self._index.view.claims_version
+            self._blocks.block(key, why, self._clock.now(), _REFUSED_FOR, state, longest=_LONGEST_REFUSED)
             self._end(key, Outcome.REFUSED)
         except (NotFound, Conflict) as error:
             self._block(key, f"the pod was not evicted: {error}", _REFUSED_FOR)
@@ -452,10 +427,12 @@ class Mover:
         view = self._index.view
         found: dict[GroupKey, list[Pod]] = {key: [] for key in keys}
         wanted = {(key.namespace, key.value) for key in keys}
+        namespaces = {key.namespace for key in keys}
 
         def is_wanted(signature: PodSignature) -> bool:
-            controller = signature.controller
-            return controller is not None and (signature.namespace, f"{controller.kind}/{controller.name}") in wanted
+            if signature.namespace not in namespaces or (controller := signature.controller) is None:
+                return False
+            return (signature.namespace, f"{controller.kind}/{controller.name}") in wanted
 
         for placed in view.placed(None, is_wanted):
             for number in placed.nodes if placed is not None else ():
@@ -490,7 +467,9 @@ class Mover:
         if not under_way.is_bound:
             under_way.is_bound, under_way.replacement = True, pod.uid
             self._index.reserved.release(key)
-        facts = await self._read(pod)
+        facts = None
+        if under_way.is_due(self._clock.now()):
+            under_way.read, facts = self._clock.now(), await self._read(pod)
         if facts is not None and facts.is_ready:
             self._end(key, Outcome.IN_VAIN if self._is_in_vain(under_way, pod) else Outcome.COMPLETED)
         elif self._clock.now() - under_way.began >= self._settings.execution.replacement_timeout:
@@ -526,6 +505,7 @@ class Mover:
 
     def _end(self, key: GroupKey, outcome: Outcome) -> None:
         under_way = self.under_way.pop(key)
+        self._of_policy[under_way.watched.policy.key] -= 1
         self._index.reserved.release(key)
         self.outcomes[outcome] += 1
         move = under_way.move
@@ -537,7 +517,8 @@ class Mover:
             self._block(key, why, _MINUTE, self._state_of(move.pod))
         elif outcome is Outcome.NOT_REPLACED:
             why = "its controller has not replaced the last pod that was moved"
-            self._blocks.block(key, why, self._clock.now(), _NOT_REPLACED_FOR, seen=under_way.known)
+            longest, now = 24 * _NOT_REPLACED_FOR, self._clock.now()
+            self._blocks.block(key, why, now, _NOT_REPLACED_FOR, longest=longest, seen=under_way.known)
         if outcome is Outcome.IN_VAIN:
             if not self._asks(move.pod.scheduler):
                 self._silent.add(move.pod.scheduler)

@@ -14,13 +14,14 @@ from extender.features.execution.mover import LONGEST_PAUSE, ROUND_SECONDS, Move
 from extender.features.quotas.table import quota_table
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
-from extender.kube.errors import Rejected
+from extender.kube.errors import OverBudget, Rejected
 from extender.model.bounded import Steps
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import Object, Pod
 from extender.model.policies import JsonObject, PolicyObject
 from extender.rules.catalog import counts_of_rules
 from tests.builders import namespace, node, pod, settings, spread, taint, term
+from tests.contenders import budget
 from tests.features.execution.test_mover import EVICT, NOW, OLD, Scene, askew, on_index, scene, two_of
 from tests.features.execution.watching import ROOM, watch, web, zoned
 from tests.features.quotas.tenants import limited
@@ -425,4 +426,33 @@ async def test_a_namespace_that_the_policy_selects_no_longer_loses_no_pod() -> N
     assert (here.writes.evicted, here.states) == ([], [])
     here.index.upsert(namespace("default", moves="yes"))
     await here.rounds(2, seconds=MINUTE)
+    assert here.writes.evicted == ["web-a0"]
+
+
+async def test_a_replacement_that_is_not_ready_is_read_less_and_less_often() -> None:
+    here = scene(*zoned(1, 1, 1), *askew(3, 0, 0))
+    await here.rounds(1)
+    here.delete("web-a0")
+    here.create("web-n0", "b0")
+    here.writes.not_ready.add("web-n0")
+    before = here.writes.reads
+    await here.rounds(590, seconds=1.0)
+    assert here.states[0] == "underWay"
+    # A tenth of the time that the move has taken, at most 10 s.
+    assert here.writes.reads - before <= 10 + 24 + 50
+    here.writes.not_ready.clear()
+    await here.rounds(11, seconds=1.0)
+    assert here.outcomes[0] == ("web-a0", "completed")
+
+
+async def test_a_budget_that_is_changed_after_hours_is_asked_within_minutes() -> None:
+    here = scene(*zoned(1, 1, 1), *askew(2, 0, 0))
+    here.writes.error = OverBudget("429 web-pdb")
+    for number in range(6 * 60):
+        here.index.upsert(budget(f"other-{number}"))  # any change of a budget lets it be asked again
+        await here.rounds(1, seconds=MINUTE)
+    assert len(here.outcomes) <= 6 * 60 / 5 + 5
+    here.writes.error = None
+    here.index.upsert(budget("web-pdb"))
+    await here.rounds(6, seconds=MINUTE)
     assert here.writes.evicted == ["web-a0"]
