@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 from extender.index.nodes.columns import NodeNumber
@@ -100,8 +100,8 @@ def fits_somewhere(pod: Pod, view: ClusterView, settings: Settings) -> bool:
     return any(fit.reason(number) is None and view.node_names[number] not in kept for number in passing)
 
 
-def nodes_with_room(pod: Pod, view: ClusterView) -> list[NodeNumber]:
-    """The nodes that admit the pod and have enough free resources for it.
+def nodes_with_room(pod: Pod, view: ClusterView, among: Iterable[NodeNumber] | None = None) -> list[NodeNumber]:
+    """The nodes that admit the pod and have enough free resources for it. ``among``: of these nodes, else of all.
 
     Cheaper than node fit: 0.4 us for a node, because equal taints are compared once for all nodes.
     """
@@ -109,11 +109,12 @@ def nodes_with_room(pod: Pod, view: ClusterView) -> list[NodeNumber]:
     affinity, tolerations = pod.signature.node_affinity, pod.signature.tolerations
     is_closed: dict[tuple[Taint, ...], bool] = {}
     numbers: list[NodeNumber] = []
-    for number in view.known.values():
-        node = view.node(number)
+    admits_all, node_of, requested, pods_on = affinity.admits_all, view.node, view.requested, view.pods_on
+    for number in view.known.values() if among is None else among:
+        node = node_of(number)
         if node is None:
             continue
-        offered, used = node.allocatable, view.requested(number)
+        offered, used = node.allocatable, requested(number)
         for name, amount in wanted:
             if amount > offered.get(name, 0) - used.get(name, 0):
                 break
@@ -121,8 +122,8 @@ def nodes_with_room(pod: Pod, view: ClusterView) -> list[NodeNumber]:
             taints = node.taints
             if taints not in is_closed:
                 is_closed[taints] = first_untolerated(taints, tolerations) is not None
-            if is_closed[taints] or not (affinity.admits_all or affinity.matches(node.name, node.labels)):
+            if is_closed[taints] or not (admits_all or affinity.matches(node.name, node.labels)):
                 continue
-            if len(view.pods_on(number)) < offered.get(PODS, 0):
+            if len(pods_on(number)) < offered.get(PODS, 0):
                 numbers.append(number)
     return numbers

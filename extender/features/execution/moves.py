@@ -17,7 +17,7 @@ pods in the domain matters. Among the nodes of the best kind the scores of decis
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -472,17 +472,18 @@ class Planner:
                 return None
             if not (own := tuple(finding for finding in findings if not finding.of_others)):
                 return _OF_OTHERS
-            return _Attempt(pod, watched, view, settings, compiled, affected, relying, trial).move(own, movable)
+            return _Attempt(pod, number, watched, view, settings, compiled, affected, relying, trial).move(own, movable)
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """The trial of one pod, after the moves under way.
 
-    ``compiled``: its constraints, ``affected`` and ``relying``: of others, compiled before the trial.
+    ``number``: its node, ``compiled``: its constraints, ``affected`` and ``relying``: of others, compiled before the trial.
     """
 
     pod: Pod
+    number: NodeNumber
     watched: WatchedPods
     view: ClusterView
     settings: Settings
@@ -490,11 +491,6 @@ class _Attempt:
     affected: _Affected
     relying: Sequence[_Relying]
     trial: Trial
-
-    @property
-    def number(self) -> NodeNumber:
-        """The node of the pod."""
-        return self.view.known[self.pod.node]
 
     def move(self, findings: Sequence[BrokenConstraint], movable: Movable) -> Move | str:
         """The move to the best target. ``findings``: what is broken of the pod on its node."""
@@ -530,12 +526,13 @@ class _Attempt:
             return ()
         fit = catalog.NODE_FIT.prepare_filter(new, self.compiled, view, IndexFrame())
         kept = KeptNodes(new, view, self.settings)
-        numbers = [number for number in nodes_with_room(new, view) if number != self.number]
+        # The constraints first: mostly they reject most nodes, such as the nodes of the domain that the pod is to leave.
+        passing = filters.passing([number for number in view.known.values() if number != self.number])
         # Room is known. The rest of node fit matters for host ports, and where others claim room.
         names, nominated, is_plain = view.node_names, view.nominated, not new.host_ports and view.room is None
         return [
             number
-            for number in filters.passing(numbers)
+            for number in nodes_with_room(new, view, passing)
             if (is_plain and names[number] not in nominated)
             or (fit.reason(number) is None and names[number] not in kept)
         ]
@@ -557,7 +554,7 @@ class _Attempt:
         texts = ", ".join(f"{count} {text}" for text, count in sorted(reasons.items()))
         return f"no node passes: {texts}" if texts else "there is no other node"
 
-    def _kinds(self, passing: Iterable[NodeNumber]) -> Mapping[tuple[int, ...], list[NodeNumber]]:
+    def _kinds(self, passing: Sequence[NodeNumber]) -> Mapping[tuple[int, ...], list[NodeNumber]]:
         """The nodes by what a pod there changes: the count of the domain for each constraint that counts the pod.
 
         For affinity of others it matters whether the domain is the one that the pod leaves.
