@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from extender.cli.files import read_documents
 from extender.cli.main import CommandError, Commands
@@ -100,9 +101,11 @@ def ask_service(arguments: argparse.Namespace, path: str, body: bytes, remedy: s
         raise CommandError(f"{url} has an unexpected answer: {error}") from None
 
 
-def service_of_snapshot(arguments: argparse.Namespace) -> Service:
-    """A service in this process with the objects of the snapshot."""
+def service_of_snapshot(arguments: argparse.Namespace, *, with_policies: bool = False) -> Service:
+    """A service in this process with the objects of the snapshot. ``with_policies``: policies act whatever the settings say."""
     settings = settings_of(arguments)
+    if with_policies:
+        settings = replace(settings, policies=replace(settings.policies, enabled=True))
     # A fixed seed: equal snapshots have equal answers, also where equal nodes are chosen at random.
     return service_of_objects(settings, snapshot_of(arguments.snapshot, settings.limits).objects, Random(0))
 

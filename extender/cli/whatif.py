@@ -15,6 +15,7 @@ from extender.cli.files import read_documents
 from extender.cli.main import CommandError, Commands
 from extender.cli.progress import progress
 from extender.cli.sources import print_answer, table
+from extender.features.execution.cli import plan_lines
 from extender.model.answers.what_if import Displaced, Placement, WhatIfAnswer
 from extender.model.bounded import at_once
 from extender.tasks.what_if.computing import answer_body
@@ -40,7 +41,7 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "whatif",
         help="show where pods would go if the cluster were changed",
-        examples=["--drain node-1", "-f deployment.yaml --delete pod/shop/web-1"],
+        examples=["--drain node-1", "-f deployment.yaml --delete pod/shop/web-1", "-f new-zone.yaml --moves"],
     )
     parser.add_argument(
         "-f", "--filename", metavar="FILE", help='the changes, or objects to add or replace; "-" for standard input'
@@ -70,6 +71,11 @@ def add_parser(commands: Commands) -> None:
         action="store_true",
         help="do not place pending pods, only given pods and pods of deleted and drained nodes",
     )
+    parser.add_argument(
+        "--moves",
+        action="store_true",
+        help="show the moves that would follow, of running pods that a policy watches (when: [Execution]); no pod is evicted",
+    )
     parser.add_argument("-n", "--namespace", metavar="NS", default="", help="of objects that name none (default)")
     add_source(parser)
     parser.set_defaults(run=run, wrong_usage=parser.error)
@@ -88,6 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
         changes["displaced"] = arguments.displaced
     if arguments.no_pending:
         changes["place"] = {"pending": False}
+    if arguments.moves:
+        changes["moves"] = True
     body = orjson.dumps(changes)
     if arguments.snapshot:
         answer = _from_snapshot(arguments, body)
@@ -130,7 +138,8 @@ def _node(text: str, verb: str, arguments: argparse.Namespace) -> str:
 
 def _from_snapshot(arguments: argparse.Namespace, body: bytes) -> WhatIfAnswer:
     """The answer by the code of the service, in this process. It may change the index, which nothing else uses."""
-    service = service_of_snapshot(arguments)
+    # Without a file of settings the policies of the snapshot act, because moves are about policies.
+    service = service_of_snapshot(arguments, with_policies=arguments.moves)
     # The service runs these steps between requests. Here nothing else runs, so they are run without a pause.
     try:
         with progress("computes where pods would go"):
@@ -165,6 +174,8 @@ def report(answer: WhatIfAnswer, is_wide: bool = False) -> Iterator[str]:  # noq
     if answer.notes:
         yield ""
         yield from (f"note: {note}" for note in answer.notes)
+    if answer.moves is not None:
+        yield from ("", "Moves that would follow:", *plan_lines(answer.moves, is_wide))
 
 
 def _rows(placements: Sequence[Placement], *, is_wide: bool) -> list[tuple[str, ...]]:

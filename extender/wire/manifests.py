@@ -118,6 +118,7 @@ class _WhatIfJson(_Part, frozen=True):
     drain: list[str] | None = None
     displaced: Displaced = Displaced.PLACE
     place: _PlaceJson = _PlaceJson()
+    moves: bool = False
 
 
 class _MetaJson(Struct):
@@ -159,7 +160,14 @@ def decode_what_if(body: bytes, settings: Settings) -> WhatIf:
     nodes += (NodeChange(name, f"drain[{at}]", is_drain=True) for at, name in enumerate(read.drain or ()))
     place = read.place
     return WhatIf(
-        tuple(given), removals, tuple(nodes), read.displaced, place.pending, place.limit, tuple(_notes(given))
+        tuple(given),
+        removals,
+        tuple(nodes),
+        read.displaced,
+        place.pending,
+        place.limit,
+        tuple(_notes(given)),
+        read.moves,
     )
 
 

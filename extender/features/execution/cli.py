@@ -29,10 +29,10 @@ from extender.cli.sources import (
 )
 from extender.compose.foundation import make_index
 from extender.compose.process import run_on_loop
-from extender.features.execution.answers import NO_POLICY, MoveRow, MovesAnswer
+from extender.features.execution.answers import NO_POLICY, MovesAnswer
 from extender.features.execution.directive import PAUSED_ANNOTATION
-from extender.features.execution.moves import Movable, Move, Stuck
-from extender.features.execution.plan import MovePlan, plan_moves
+from extender.features.execution.moves import Movable
+from extender.features.execution.plan import answer_of, plan_moves
 from extender.features.execution.schema import pod_facts
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import KubeError
@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     with progress("plans moves"):
         plan = at_once(plan_moves(index, settings, Movable(facts, now)))
     watches = any(policy.execution is not None for policy in index.policies)
-    print_answer(answer_of(plan, () if watches else (NO_POLICY,)), arguments.output, _lines)
+    print_answer(answer_of(plan, () if watches else (NO_POLICY,)), arguments.output, plan_lines)
     return 0
 
 
@@ -171,26 +171,6 @@ def _add_policies(path: str, index: ClusterIndex, settings: Settings) -> None:
             raise CommandError(f"{path}: {error}") from None
 
 
-def answer_of(plan: MovePlan, notes: tuple[str, ...] = ()) -> MovesAnswer:
-    """The plan as an answer."""
-    moves = tuple(map(_row, plan.moves))
-    return MovesAnswer(moves, tuple(map(_row, plan.stuck)), plan.before, plan.after, notes)
-
-
-def _row(found: Move | Stuck) -> MoveRow:
-    row = MoveRow(
-        pod=found.pod.full_name,
-        constraint=str(found.place.kind),
-        broken=found.broken,
-        source=found.pod.node,
-        policy=str(found.policy),
-        state="stuck",
-    )
-    if isinstance(found, Stuck):
-        return replace(row, why=found.why)
-    return replace(row, state="planned", target=found.target, lowers=found.lowers)
-
-
 def _live_lines(answer: MovesAnswer, is_wide: bool) -> Iterator[str]:  # noqa: FBT001 (for print_answer)
     """What the leader does and plans: the moves, and then what no move mends."""
     rows: list[tuple[str, ...]] = []
@@ -209,7 +189,8 @@ def _live_lines(answer: MovesAnswer, is_wide: bool) -> Iterator[str]:  # noqa: F
     yield from (f"note: {note}" for note in answer.notes)
 
 
-def _lines(answer: MovesAnswer, is_wide: bool) -> Iterator[str]:  # noqa: FBT001 (for print_answer)
+def plan_lines(answer: MovesAnswer, is_wide: bool) -> Iterator[str]:  # noqa: FBT001 (for print_answer)
+    """A plan as lines: the moves in order, and what no move mends."""
     policy = ("POLICY",) if is_wide else ()
     if answer.moves:
         rows = [

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import structs
+
+from extender.features.execution.answers import MoveRow, MovesAnswer
 from extender.features.execution.broken import BrokenConstraints, measure
 from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck
 from extender.index.cluster import ClusterIndex
@@ -64,3 +67,23 @@ def plan_moves(index: ClusterIndex, settings: Settings, movable: Movable, most: 
 def _carry_out(move: Move, index: ClusterIndex) -> None:
     index.delete(move.pod)
     index.upsert(move.replacement)
+
+
+def answer_of(plan: MovePlan, notes: tuple[str, ...] = ()) -> MovesAnswer:
+    """The plan as an answer."""
+    moves = tuple(map(_row, plan.moves))
+    return MovesAnswer(moves, tuple(map(_row, plan.stuck)), plan.before, plan.after, notes)
+
+
+def _row(found: Move | Stuck) -> MoveRow:
+    row = MoveRow(
+        pod=found.pod.full_name,
+        constraint=str(found.place.kind),
+        broken=found.broken,
+        source=found.pod.node,
+        policy=str(found.policy),
+        state="stuck",
+    )
+    if isinstance(found, Stuck):
+        return structs.replace(row, why=found.why)
+    return structs.replace(row, state="planned", target=found.target, lowers=found.lowers)

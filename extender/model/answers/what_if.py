@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from extender.features.execution.answers import MovesAnswer
 from extender.model.answers.explanations import NotExplained, Obstacle, Value
 from extender.model.objects import Object, Pod, Workload
 
@@ -78,7 +79,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     """One what-if: deletions come first, then cordons and drains, then ``given`` in their order.
 
     ``pending``: pending pods are placed too, up to ``limit``, after given and displaced pods. ``notes``: in what the
-    given objects differ from objects of a cluster.
+    given objects differ from objects of a cluster. ``moves``: the moves that follow are planned too.
     """
 
     given: tuple[Given | GivenWorkload, ...] = ()
@@ -88,6 +89,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     pending: bool = True
     limit: int = PLACE_LIMIT
     notes: tuple[str, ...] = ()
+    moves: bool = False
 
 
 class Placement(Value, frozen=True):
@@ -136,10 +138,11 @@ class WhatIfAnswer(Value, frozen=True):
     """Where pods would go, in the order in which they were placed. ``budget`` is the cost of the answer.
 
     ``notes``: differences between the given objects and objects of a cluster, and what happened to the old pods of a
-    workload.
+    workload. ``moves``: what policies with `when: [Execution]` would move afterwards, if the request asks for it.
     """
 
     summary: WhatIfSummary
     placements: tuple[Placement, ...] = ()
     notes: tuple[str, ...] = ()
     budget: Spent | None = None
+    moves: MovesAnswer | None = None

@@ -111,6 +111,11 @@ _BODY: Final[dict[str, Any]] = {
             "description": "Pods of deleted and drained nodes are placed again, or are gone.",
         },
         "place": _PLACE,
+        "moves": {
+            "type": "boolean",
+            "default": False,
+            "description": "Whether the moves that follow are planned: of pods whose constraints a policy watches while they run.",
+        },
     },
     "additionalProperties": False,
 }

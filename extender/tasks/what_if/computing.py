@@ -13,6 +13,9 @@ from zlib import crc32
 
 from msgspec import structs
 
+from extender.features.execution.answers import NO_POLICY, MovesAnswer
+from extender.features.execution.moves import Movable
+from extender.features.execution.plan import answer_of, plan_moves
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.explanations import Obstacle
 from extender.model.answers.what_if import Placement, WhatIf, WhatIfAnswer, WhatIfSummary
@@ -24,6 +27,8 @@ from extender.verbs.what_if import Placing
 from extender.wire.manifests import decode_what_if
 
 MOST_EXPLAINED: Final = 20
+MOST_MOVES: Final = 1000
+NOT_READ: Final = "annotations of pods, local storage, ages and disruption budgets are not read for moves"
 
 
 def answer_body(body: bytes, index: ClusterIndex, settings: Settings) -> Steps[WhatIfAnswer]:
@@ -46,8 +51,20 @@ def compute(what_if: WhatIf, index: ClusterIndex, settings: Settings) -> Steps[W
             placement = structs.replace(placement, obstacles=obstacles)
         placements.append(placement)
         yield
-    summary = _summary(placements, prepared.not_tried)
-    return WhatIfAnswer(summary=summary, placements=tuple(placements), notes=tuple(prepared.notes))
+    summary, moves = _summary(placements, prepared.not_tried), None
+    if what_if.moves:
+        moves = yield from _moves(index, settings)
+    return WhatIfAnswer(summary=summary, placements=tuple(placements), notes=tuple(prepared.notes), moves=moves)
+
+
+def _moves(index: ClusterIndex, settings: Settings) -> Steps[MovesAnswer]:
+    """The first `MOST_MOVES` moves that follow one another, as if each pod were old enough and its replacement ready."""
+    plan = yield from plan_moves(index, settings, Movable(), MOST_MOVES)
+    notes = [NOT_READ] if any(policy.execution is not None for policy in index.policies) else [NO_POLICY]
+    if len(plan.moves) == MOST_MOVES:
+        notes.append(f"more moves may follow: a what-if plans at most {MOST_MOVES}")
+    answer = answer_of(plan, tuple(notes))
+    return structs.replace(answer, stuck=answer.stuck[:MOST_MOVES])
 
 
 def _place(waiting: PodToPlace, index: ClusterIndex, placing: Placing) -> Placement:

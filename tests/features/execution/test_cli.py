@@ -163,3 +163,59 @@ async def test_moves_of_a_policy_are_paused_and_resumed(
         assert (found.code, f"{kind} absent" in found.err) == (1, True)
         found = await asyncio.to_thread(called, capsys, "moves", "pause", "../x", *more, *access)
         assert (found.code, "is no name of an object" in found.err) == (1, True)
+
+
+# -- `extender whatif --moves`
+
+
+def tried(
+    capsys: pytest.CaptureFixture[str], folder: Path, objects: list[Json], given: list[Json], *more: str
+) -> Result:
+    path, changes = folder / "cluster.json", folder / "changes.yaml"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}), "utf-8")
+    changes.write_text(yaml.safe_dump_all(given), "utf-8")
+    return called(capsys, "whatif", "--snapshot", str(path), "-f", str(changes), "--moves", *more)
+
+
+TWO_ZONES = [web("web-0", "a0"), web("web-1", "a0"), web("web-2", "b0"), web("web-3", "b0")]
+NEW_ZONE = of("Node", node_json("c0", zone="c", allocatable=ROOM))
+
+
+def without_zone_c(*pods: Json) -> list[Json]:
+    return [obj for obj in cluster(*pods) if obj["metadata"]["name"] != "c0"]
+
+
+def test_a_what_if_shows_the_moves_that_would_follow(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = tried(capsys, tmp_path, without_zone_c(*TWO_ZONES), [NEW_ZONE])
+    zone = "topology.kubernetes.io/zone=a"
+    assert (found.code, found.out.splitlines()) == (
+        0,
+        [
+            "0 placed, 0 rejected",
+            "",
+            "Moves that would follow:",
+            "   POD            FROM  TO  CONSTRAINT      BROKEN",
+            f"1  default/web-0  a0    c0  TopologySpread  {zone} has 2 pods, at most 1 keep the spread",
+            "",
+            "note: annotations of pods, local storage, ages and disruption budgets are not read for moves",
+            "1 move: what is broken falls from 2 to 0",
+        ],
+    )
+    moves = tried(capsys, tmp_path, without_zone_c(*TWO_ZONES), [NEW_ZONE], "-o", "json").document["moves"]
+    assert [(move["pod"], move["target"]) for move in moves["moves"]] == [("default/web-0", "c0")]
+
+
+def test_a_what_if_plans_no_moves_unless_asked_and_says_where_no_policy_watches(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bare = [obj for obj in without_zone_c(*TWO_ZONES) if obj["metadata"]["name"] != "watch"]
+    found = tried(capsys, tmp_path, bare, [NEW_ZONE])
+    assert found.out.splitlines()[-2:] == [
+        "note: no policy with `when: [Execution]` watches pods",
+        "no watched constraint is broken",
+    ]
+    # The policy may be a part of the change.
+    found = tried(capsys, tmp_path, bare, [NEW_ZONE, policy_json("watch", **EXECUTION)])
+    assert found.out.splitlines()[-1] == "1 move: what is broken falls from 2 to 0"
+    path = tmp_path / "cluster.json"
+    assert called(capsys, "whatif", "--snapshot", str(path), "-o", "json").document["moves"] is None
