@@ -35,9 +35,9 @@ class Box:
         """Its lower edge."""
         return self.y + self.height
 
-    def parts(self, number: int) -> list[Box]:
-        """As many equal boxes beside each other, or below each other where they would be too narrow for a number."""
-        if self.width / number >= _NARROWEST:
+    def parts(self, number: int, narrowest: float) -> list[Box]:
+        """As many equal boxes beside each other, or below each other where they would be too narrow."""
+        if self.width / number >= narrowest:
             width = self.width / number
             return [Box(self.x + width * place, self.y, width, self.height) for place in range(number)]
         height = self.height / number
@@ -76,6 +76,10 @@ def shortened(content: str, width: float, size: float) -> str:
     """The text, cut where it would not fit."""
     fits = int(width / (size * _LETTER))
     return content if len(content) <= fits else content[: fits - 1] + "…"
+
+
+def _width(content: str, size: float) -> float:
+    return len(content) * size * _LETTER
 
 
 def _path(points: Iterable[Point]) -> str:
@@ -165,7 +169,8 @@ COLORS = (
 
 _AXIS = 72.0  # room for the numbers left of the curves
 _LINE = 16.0  # of the table
-_MOST_LINES = 6
+_MOST_LINES = 8
+_TABLE = 0.55  # of the height of a panel at most
 _COLUMN = 360.0  # a wider panel has a table of several columns
 _FIGURE = 73.0
 _TICKS = (10, 30, 60, 120, 300, 600)
@@ -198,7 +203,7 @@ def draw_curves(box: Box, found: Sequence[Series], span: Span, unit: str, *, sta
     """Everything below the panel's title."""
     largest = sorted(found, key=lambda series: -series.highest)
     columns = max(1, int(box.width // _COLUMN))
-    lines = min(_MOST_LINES, ceil(len(largest) / columns), int(box.height * 0.45 / _LINE) - 1)
+    lines = min(_MOST_LINES, ceil(len(largest) / columns), int(box.height * _TABLE / _LINE) - 1)
     table = Box(box.x, box.bottom - (lines + 1) * _LINE, box.width, (lines + 1) * _LINE)
     plot = Box(box.x + _AXIS, box.y + 6, box.width - _AXIS - 18, box.height - table.height - 30)
     curves = [_filled(series, span) for series in largest]
@@ -287,21 +292,25 @@ def _axis(top: float, unit: str, ticks: int) -> tuple[Scale, float]:
 
 
 def _table(box: Box, found: Sequence[Series], unit: str, columns: int, lines: int) -> Iterator[str]:
-    """The largest series with their mean and their largest value, column by column."""
+    """The largest series with their mean and their largest value, column by column; without the mean where names would be cut."""
     width = box.width / columns
     room = columns * lines
     listed = found if len(found) <= room else found[: room - 1]
+    has_mean = all(_width(series.name, 11) <= width - 2 * _FIGURE - 42 for series in listed)
     for column in range(columns):
         right = box.x + width * (column + 1) - 8
-        yield text((right - _FIGURE, box.y + 11), "mean", "axis end")
+        if has_mean:
+            yield text((right - _FIGURE, box.y + 11), "mean", "axis end")
         yield text((right, box.y + 11), "max", "axis end")
     for place, series in enumerate(listed):
         x, y = box.x + place // lines * width, box.y + (place % lines + 1) * _LINE
         right = x + width - 8
         yield rectangle(Box(x + 10, y + 5, 14, 4), "key", COLORS[place % len(COLORS)])
-        yield text((x + 30, y + 11), shortened(series.name, right - x - 2 * _FIGURE - 34, 11), "name")
-        mean = fmean(value for _, value in series.points)
-        yield text((right - _FIGURE, y + 11), shown(mean, unit), "figure end")
+        room_of_name = right - x - (2 if has_mean else 1) * _FIGURE - 34
+        yield text((x + 30, y + 11), shortened(series.name, room_of_name, 11), "name")
+        if has_mean:
+            mean = fmean(value for _, value in series.points)
+            yield text((right - _FIGURE, y + 11), shown(mean, unit), "figure end")
         yield text((right, y + 11), shown(series.highest, unit), "figure end")
     if len(listed) < len(found):
         x, y = box.x + (columns - 1) * width, box.y + lines * _LINE
@@ -314,8 +323,18 @@ _WIDTH, _COLUMNS = 1200, 24
 _UNIT = 38  # pixels of one row of the grid, as Grafana has them
 _GAP = 8
 _HEAD = 56
-_SHADES = {"green": "#2f8f46", "yellow": "#b88a00", "red": "#c4162a"}
+SHADES = {"green": "#2f8f46", "yellow": "#b88a00", "red": "#c4162a"}
 _INK = "#24292e"
+# On the ground of a dark panel.
+DARK: Mapping[str, str] = {
+    "#1f78c1": "#5aa9e6",
+    "#3f9142": "#6cc070",
+    "#c4162a": "#f2707c",
+    "#8f3bb8": "#c58be0",
+    "#6b6b6b": "#a8a8a8",
+    "#7a4b1e": "#c98b4f",
+    "#2f8f46": "#57c271",
+}
 _STYLE = """
 text{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif}
 .head{font-size:18px;font-weight:bold}.sub{font-size:12px;fill:#57606a}.row{font-size:14px;font-weight:bold}
@@ -325,7 +344,14 @@ text{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif}
 .page{fill:#f0f2f4}.panel{fill:#fff;stroke:#d8dee4}.marked{fill:#fbe3e0}.marked.key{fill:#f3c3bd}
 .grid{stroke:#e4e8ec;fill:none}.curve{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke-linecap:round}
 .area{fill-opacity:.25}
+@media (prefers-color-scheme:dark){
+svg{fill:#d8d9da}.sub,.axis{fill:#9fa7b3}.page{fill:#111217}.panel{fill:#181b1f;stroke:#2c3235}
+.marked{fill:#3d2325}.marked.key{fill:#7a3a3a}.grid{stroke:#2c3235}
 """
+_STYLE += (
+    "".join(f'[fill="{light}"]{{fill:{dark}}}[stroke="{light}"]{{stroke:{dark}}}' for light, dark in DARK.items())
+    + "\n}\n"
+)
 
 
 def draw(document: Json, answers: Mapping[int, Sequence[Series]], span: Span, caption: str) -> str:
@@ -377,7 +403,8 @@ def _figures(box: Box, found: Sequence[Series], panel: Json) -> Iterator[str]:
     defaults = panel["fieldConfig"]["defaults"]
     named = panel["options"]["textMode"] == "value_and_name" or len(found) > 1
     size = "big" if len(found) == 1 else "small"
-    for series, part in zip(found, box.parts(len(found)), strict=True):
+    widest = max(_width(series.name, 12) for series in found) + 8 if named else 0.0
+    for series, part in zip(found, box.parts(len(found), max(_NARROWEST, widest)), strict=True):
         _, value = series.points[-1]
         x, y = part.x + part.width / 2, part.y + part.height / 2
         color, figure = _color(value, defaults["thresholds"]["steps"]), shown(value, defaults["unit"])
@@ -393,4 +420,4 @@ def _figures(box: Box, found: Sequence[Series], panel: Json) -> Iterator[str]:
 
 def _color(value: float, steps: Sequence[Json]) -> str:
     """That of the last threshold which is not above the value."""
-    return _SHADES[[step["color"] for step in steps if step["value"] is None or value >= step["value"]][-1]]
+    return SHADES[[step["color"] for step in steps if step["value"] is None or value >= step["value"]][-1]]

@@ -94,7 +94,7 @@ def _limited(queries: Mapping[str, str], *, has_others: bool) -> dict[str, str]:
     limited = {name: f"topk({room // len(many)}, {each})" if name in many else each for name, each in queries.items()}
     if has_others:
         (name,) = many
-        limited["others"] = f"clamp_min(sum({queries[name]}) - sum({limited[name]}), 0)"  # rounding may go below
+        limited["others"] = f"sum({queries[name]} unless {limited[name]})"
     return limited
 
 

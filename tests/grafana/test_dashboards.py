@@ -173,7 +173,7 @@ def test_what_a_panel_leaves_out_is_added_up_where_that_is_asked_for() -> None:
     shown, others = panel.queries["{{reason}}"], panel.queries["others"]
     assert shown.startswith("topk(7, ")
     everything = shown.removeprefix("topk(7, ").removesuffix(")")
-    assert others == f"clamp_min(sum({everything}) - sum({shown}), 0)"
+    assert others == f"sum({everything} unless {shown})"
 
 
 @EACH

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from extender.simulator.scenario.overview import PodRow, ScenarioSummary, SpreadRow
-from grafana.generate.drawing import NO_DATA, Series, Span, draw, shown
+from grafana.generate.drawing import COLORS, DARK, NO_DATA, SHADES, Series, Span, draw, shown
 from grafana.generate.files import DASHBOARDS, FOLDER, README
 from grafana.generate.panels import Dashboard, Panel
 from grafana.generate.pictures import DEMO_PICTURE, PICTURES, demo_svg, words
@@ -94,6 +94,45 @@ def test_a_figure_is_the_last_value_in_the_colour_of_its_threshold() -> None:
         colors.append(found.get("fill"))
         assert found.text == shown(value, "s")
     assert len(set(colors)) == 3
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize(("ground", "changed"), [("#ffffff", {}), ("#181b1f", DARK)], ids=["light", "dark"])
+def test_curves_and_figures_are_seen_on_a_light_and_on_a_dark_panel(ground: str, changed: Mapping[str, str]) -> None:
+    """By the formula of WCAG 2.2 (1.4.11) for what is no small text: at least 3."""
+    for color in {*COLORS, *SHADES.values()}:
+        light, dark = sorted([luminance(changed.get(color, color)), luminance(ground)], reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 3, color
+
+
+def test_a_picture_has_the_colours_of_both_schemes() -> None:
+    picture = drawn(Panel("Latency", "", {"a": "b"}, "s"), [flat("a", 1)])
+    dark = picture.partition("@media (prefers-color-scheme:dark){")[2].partition("</style>")[0]
+    assert dark.count("{") == dark.count("}") - 1
+    for color, instead in DARK.items():
+        assert f'[stroke="{color}"]{{stroke:{instead}}}' in dark
+
+
+def test_names_are_not_cut_where_there_is_room_in_lines_or_without_the_mean() -> None:
+    modes = [flat(name, 1) for name in ("augment, cooperative", "offload, cooperative", "offload, decisive")]
+    panel = Panel.of("Modes", "", {"{{a}}": "a"}, {"kind": "stat", "width": 6, "height": 5})
+    assert texts(drawn(panel, modes), "name") == [series.name for series in modes]
+    panel = Panel.of("Calls", "", {"{{a}}": "a"}, {"width": 6})
+    picture = drawn(panel, [flat("prioritize malformed", 1)])
+    assert texts(picture, "name") == ["prioritize malformed"]
+    assert "mean" not in texts(picture, "axis")
+    assert "mean" in texts(drawn(panel, [flat("short", 1)]), "axis")
+
+
+def test_the_legend_has_the_eight_series_of_a_panel() -> None:
+    picture = drawn(Panel("Calls", "", {"a": "b"}), [flat(f"series {number}", number) for number in range(8)])
+    assert len(texts(picture, "name")) == 8
+    assert not [found for found in texts(picture, "axis") if "more" in found]
 
 
 def test_a_panel_without_an_answer_says_so() -> None:

@@ -20,6 +20,8 @@ def panel_queries() -> dict[str, str]:
         for panel in dashboard.panels:
             for legend, query in panel.queries.items():
                 place = f"{dashboard.file} / {panel.title} / {legend}"
+                # No panel has more than seven series here: "others" adds up what a topk leaves out, and this topk leaves out all.
+                query = re.sub(r"unless topk\(\d+", "unless topk(0", query)  # noqa: PLW2901
                 found[place] = re.sub(
                     r"\$(cluster|namespace|job|instance)", ".*", query.replace("$__rate_interval", "10s")
                 )

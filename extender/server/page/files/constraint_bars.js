@@ -73,8 +73,8 @@ function row(each, state, largest) {
       ),
     ),
     el("td", {}, each.passes ? badge("passes", "good") : badge("rejects", "bad")),
-    el("td", { class: "number" }, count(each.nodes)),
-    el("td", {}, podLinks(each.pods ?? [], each.count)),
+    el("td", { class: "number", "data-head": "Nodes" }, count(each.nodes)),
+    el("td", { "data-head": "Such as" }, podLinks(each.pods ?? [], each.count)),
   );
 }
 

@@ -105,7 +105,8 @@ function draw(found, query) {
     { head: "Such as", cell: (each) => (each.examples ? podLinks(each.examples, each.matched ?? 0) : "–") },
   ];
   if (rows.some((each) => each.domains)) columns.splice(4, 0, { head: "Domains, in order", cell: domains });
-  const caption = `${counted(rows.length + (found.more ?? 0), "policy", "policies")}, and the pods that they select now`;
+  const all = rows.length + (found.more ?? 0);
+  const caption = `${counted(all, "policy", "policies")}, and the pods that ${all === 1 ? "it selects" : "they select"} now`;
   return [table(caption, columns, rows, (each) => `${each.kind} ${each.namespace ?? ""} ${each.name}`), pager(found, ["policies"], query)];
 }
 
