@@ -9,24 +9,18 @@ from typing import Any, Final
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import Pod
 from extender.model.policies import Moment, Policy
-from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, ReleaseSpec
-from extender.wire.policies.release_options import translated
+from extender.model.release import RELEASE_GATE, RELEASED_ANNOTATION, NoRoom, NoRoomAction, ReleaseSpec, default_after
 from tests.builders import Json, read_pod
 from tests.contenders import contender_json
 from tests.policies import policy
 
 GROUP_LABEL: Final = "gang"
 FOREIGN_GATE: Final = "example.com/other"
-OLDER: Final = ("mode", "when_no_room", "on_timeout", "decision_timeout", "replacement", "growth")
 
 
-def with_options(release: Json) -> Json:
-    """Fields of a `ReleaseSpec`, some by the names of the older options: what is done without room, and with later pods."""
-    older = {name: release[name] for name in OLDER if name in release}
-    if not older:
-        return release
-    options: Json = translated(**older)._asdict()
-    return {name: value for name, value in release.items() if name not in OLDER} | options
+def actions(*steps: NoRoom | NoRoomAction) -> tuple[NoRoomAction, ...]:
+    """What is done without room, each step at its own time, or at its usual one."""
+    return tuple(step if isinstance(step, NoRoomAction) else NoRoomAction(step, default_after(step)) for step in steps)
 
 
 def release_policy(
@@ -34,7 +28,7 @@ def release_policy(
 ) -> Policy:
     """A policy that releases the pods that it selects, all of them unless `selector` says which, by the label "gang"."""
     fields: Json = {"topology": (ZONE,), "group_label": GROUP_LABEL}
-    spec = ReleaseSpec(**(fields | with_options(release)))
+    spec = ReleaseSpec(**(fields | release))
     scope: Json = {} if selector is None else {"podSelector": selector}
     made = policy(name, namespace, priority=priority, **scope)
     return replace(made, when=frozenset({Moment.RELEASE}), release=spec)

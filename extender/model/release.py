@@ -74,7 +74,7 @@ class NoRoom(StrEnum):
 
 
 LAST_ACTIONS: Final = frozenset({NoRoom.COARSER_DOMAIN, NoRoom.ANYWHERE, NoRoom.WAIT})
-DECISION_TIMEOUT: Final = 600.0  # seconds
+LAST_AFTER: Final = 600.0  # seconds
 MOST_ACTIONS: Final = 3  # growing and several domains exclude each other, and there is one last action
 
 
@@ -83,6 +83,11 @@ class NoRoomAction(NamedTuple):
 
     action: NoRoom
     after: float = 0.0
+
+
+def default_after(action: NoRoom) -> float:
+    """After how many seconds an action is done whose policy says nothing."""
+    return LAST_AFTER if action in LAST_ACTIONS else 0.0
 
 
 class LaterPods(StrEnum):
@@ -148,7 +153,7 @@ class Domain:
     tolerations: tuple[BroughtToleration, ...] = ()
 
 
-_WAIT: Final = NoRoomAction(NoRoom.WAIT, DECISION_TIMEOUT)
+_WAIT: Final = NoRoomAction(NoRoom.WAIT, LAST_AFTER)
 
 
 @dataclass(frozen=True, slots=True)

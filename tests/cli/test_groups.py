@@ -87,7 +87,9 @@ def test_the_domains_of_a_policy_are_listed_with_what_pods_have_of_them(table: T
         {"name": "on-demand", "values": ["z3"], "mayGrow": True},
     ]
     release = {"topology": [ZONE], "group": {"label": "ring"}, "strategy": "InOrder", "domains": domains}
-    policy = policy_json("rings", when=["Release"], release={**release, "whenNoRoom": "Release", "maxPerDomain": 5})
+    policy = policy_json(
+        "rings", when=["Release"], release={**release, "noRoom": [{"action": "GrowingDomain"}], "maxPerDomain": 5}
+    )
     members = [member(f"a-{number}", gates=(), on="n1") for number in range(2)]
     for number, each in enumerate(members):
         each["spec"]["nodeSelector"] = {ZONE: f"z{number + 2}"}

@@ -152,7 +152,10 @@ DECLARED = "they add a node in a new domain only if they have a group of nodes f
 HIDDEN = "they add no node for a pod that fits a node by its own fields alone"
 LATE: dict[str, Any] = {"when": ["Scheduling"]}
 RELEASE: dict[str, Any] = {"topology": [ZONE]}
-GROWING = RELEASE | {"domains": [{"name": "a", "values": ["a"], "mayGrow": True}], "whenNoRoom": "Release"}
+GROWING = RELEASE | {
+    "domains": [{"name": "a", "values": ["a"], "mayGrow": True}],
+    "noRoom": [{"action": "GrowingDomain"}],
+}
 TERM = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "db"}}}
 
 

@@ -289,7 +289,7 @@ async def test_an_autoscaler_adds_nodes_for_a_gang_that_no_domain_has_room_for_w
     """KEP-3838, "User Stories": pods become visible once they are released, narrowed as decided. A script plays the autoscaler."""
     api, board = released.api, released.board
     await api.create(machine("spot-0", "m-spot"))
-    grows = {"whenNoRoom": "Release", "domains": [SPOT, {**ON_DEMAND, "mayGrow": True}]}
+    grows = {"noRoom": [{"action": "GrowingDomain"}], "domains": [SPOT, {**ON_DEMAND, "mayGrow": True}]}
     await releasing(api, topology=[MACHINE], strategy="InOrder", **grows)
     added: list[str] = []
     async with two_extenders(released):

@@ -99,7 +99,7 @@ async def test_a_gang_preempts_pods_of_lower_priority_as_a_whole(released: Clust
     for name, value in (("high", 1000), ("middle", 10)):
         path = "/apis/scheduling.k8s.io/v1/priorityclasses"
         await api.request("POST", path, priority_class(name, value), allow=[409])
-    await releasing(released, "zone", topology=[ZONE], whenNoRoom="Preempt")
+    await releasing(released, "zone", topology=[ZONE], noRoom=[{"action": "Preempt"}])
     low = [pod(f"low-{number}", cpu="1", nodeSelector={ZONE: "z1"}) for number in range(4)]
     middle = [
         pod(f"middle-{number}", cpu="1", nodeSelector={ZONE: "z2"}, priorityClassName="middle") for number in range(4)

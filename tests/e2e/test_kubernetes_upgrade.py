@@ -73,7 +73,7 @@ async def test_nothing_is_lost_or_wrong_while_each_part_is_upgraded_and_taken_ba
         await api.request(
             "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class(name, value), allow=[409]
         )
-    await releasing(released, "zone", topology=[ZONE], whenNoRoom="Preempt")
+    await releasing(released, "zone", topology=[ZONE], noRoom=[{"action": "Preempt"}])
     wrong: dict[str, list[str]] = {}
     async with released.scheduled(settings={**SETTINGS, "preemption": {"mode": "execute"}}) as extender:
         steps = [

@@ -55,7 +55,7 @@ async def test_a_preemption_for_a_whole_group_survives_a_kill_at_any_moment(
     for name, value in (("high", 1000), ("middle", 10)):
         path = "/apis/scheduling.k8s.io/v1/priorityclasses"
         await released.api.request("POST", path, priority_class(name, value), allow=[409])
-    await releasing(released, "zone", topology=[ZONE], whenNoRoom="Preempt")
+    await releasing(released, "zone", topology=[ZONE], noRoom=[{"action": "Preempt"}])
     low = [pod(f"low-{number}", cpu="1", on=name) for number, name in enumerate(names[:2] * 2)]
     middle = [
         pod(f"middle-{number}", cpu="1", on=name, priorityClassName="middle")

@@ -29,7 +29,7 @@ async def test_nothing_is_lost_or_wrong_while_the_api_server_restarts_again_and_
         await api.request(
             "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority_class(name, value), allow=[409]
         )
-    await releasing(released, "zone", topology=[ZONE], whenNoRoom="Preempt")
+    await releasing(released, "zone", topology=[ZONE], noRoom=[{"action": "Preempt"}])
     wrong: dict[int, list[str]] = {}
     async with released.scheduled(settings={**SETTINGS, "preemption": {"mode": "execute"}}) as extender:
         running = asyncio.create_task(restarting(released))

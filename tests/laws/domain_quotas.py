@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from extender.index.cluster import ClusterIndex
 from extender.model.constraints.labels import ZONE
 from extender.model.objects import Pod
-from extender.model.release import Domain, GroupKey, Proposal
+from extender.model.release import Domain, GroupKey, NoRoom, Proposal
 from extender.tasks.release.groups import Memories, group_state, quota_excess
 from extender.verbs.release.choice import Rest, propose
-from extender.wire.policies.release_options import WhenNoRoom
 from tests.builders import Json, settings
 from tests.gangs import gated
 
@@ -82,7 +81,7 @@ def brute_force(
     size: int,
     rooms: Mapping[str, int],
     most: int,
-    when_no_room: WhenNoRoom,
+    no_room: NoRoom,
 ) -> tuple[Place | None, str]:
     def is_admitted(place: Place) -> bool:
         there = [each for each in out if set(each.zones) & set(place.zones)]
@@ -101,7 +100,7 @@ def brute_force(
     for place in listed:
         if is_admitted(place) and has_room(place):
             return place, "has room"
-    for place in listed if when_no_room is WhenNoRoom.RELEASE else ():
+    for place in listed if no_room is NoRoom.GROWING_DOMAIN else ():
         if place.may_grow and is_admitted(place) and set(place.zones) & set(member.zones):
             return place, "may grow"
     return None, "waits"

@@ -14,12 +14,11 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from extender.model.policies import PolicyObject
-from extender.model.release import RELEASE_GATE, GroupDecision, GroupKey, GroupSize, Strategy
+from extender.model.release import RELEASE_GATE, GroupDecision, GroupKey, GroupSize, NoRoom, Strategy
 from extender.tasks.release.groups import GroupMemory, Memories
 from extender.verbs.release.states import Releasing
-from extender.wire.policies.release_options import WhenNoRoom
 from tests.contenders import cluster, stage
-from tests.gangs import release_policy
+from tests.gangs import actions, release_policy
 from tests.laws.domain_quotas import ZONES, Member, Place, brute_force, places, proposal
 
 MEMBERS = st.builds(Member, st.sampled_from([ZONES, "a", "b", "cd", "ac", "bd"]), st.sampled_from([1000, 2000]))
@@ -34,7 +33,7 @@ MEMBERS = st.builds(Member, st.sampled_from([ZONES, "a", "b", "cd", "ac", "bd"])
     st.integers(1, 3),
     st.tuples(*[st.sampled_from([8, 0, 4, 8, 2])] * 4),
     st.sampled_from([0, 4, 2, 0, 3]),
-    st.sampled_from(WhenNoRoom),
+    st.sampled_from([NoRoom.WAIT, NoRoom.GROWING_DOMAIN, NoRoom.PREEMPT]),
 )
 def test_a_group_gets_the_first_domain_that_holds_it_within_its_quota(
     listed: list[Place],
@@ -45,12 +44,12 @@ def test_a_group_gets_the_first_domain_that_holds_it_within_its_quota(
     size: int,
     room: Sequence[int],
     most: int,
-    when_no_room: WhenNoRoom,
+    no_room: NoRoom,
 ) -> None:
     policy = release_policy(
         domains=tuple(each.as_domain() for each in listed),
         max_per_domain=most,
-        when_no_room=when_no_room,
+        no_room=actions(no_room),
         strategy=Strategy.IN_ORDER,
         size=GroupSize(1),
     )
@@ -74,7 +73,7 @@ def test_a_group_gets_the_first_domain_that_holds_it_within_its_quota(
         memories[key] = GroupMemory(0.0, 0.0, Releasing(decision))
 
     found = proposal(index, str(policy.key), memories)
-    wanted, how = brute_force(listed, out, promised, member, size, rooms, most, when_no_room)
+    wanted, how = brute_force(listed, out, promised, member, size, rooms, most, no_room)
     event(how)
     levels = (policy.release.level_of(wanted.as_domain()),) if wanted is not None else ()
     assert (found.levels, bool(found.slots)) == (levels, how == "has room")

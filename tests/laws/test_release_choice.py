@@ -9,11 +9,10 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from extender.model.constraints.labels import ZONE
-from extender.model.release import GroupKey, Level, ReleaseSpec, Strategy
+from extender.model.release import GroupKey, Level, NoRoom, ReleaseSpec, Strategy
 from extender.verbs.release.choice import Rest, propose
-from extender.wire.policies.release_options import ReleaseMode
 from tests.builders import settings, term
-from tests.gangs import gated, with_options
+from tests.gangs import actions, gated
 from tests.laws.cases import times
 from tests.laws.release_choice import RACK, Host, can_hold, hosts_index
 
@@ -50,9 +49,9 @@ def test_a_domain_is_chosen_exactly_where_one_holds_the_whole_group(
     index = hosts_index(hosts)
     constraints = [term("host", gang="x")] if apart else []
     pods = [gated(f"p{n}", "x", cpu=1000 * size, apart=constraints) for n, size in enumerate(sizes)]
-    mode = ReleaseMode.PREFERRED if is_preferred else ReleaseMode.REQUIRED
+    no_room = actions(NoRoom.SEVERAL_DOMAINS) if is_preferred else ()
     found = propose(
-        Rest(KEY, ReleaseSpec((ZONE, RACK), strategy=strategy, **with_options({"mode": mode})), pods),
+        Rest(KEY, ReleaseSpec((ZONE, RACK), strategy=strategy, no_room=no_room), pods),
         index.view,
         SETTINGS,
     )
@@ -92,7 +91,7 @@ def test_a_domain_is_chosen_exactly_where_one_holds_the_whole_group(
         assert (room[zone], zone) == min((room[each], each) for each in good)
     assert (
         propose(
-            Rest(KEY, ReleaseSpec((ZONE, RACK), strategy=strategy, **with_options({"mode": mode})), pods),
+            Rest(KEY, ReleaseSpec((ZONE, RACK), strategy=strategy, no_room=no_room), pods),
             index.view,
             SETTINGS,
         )

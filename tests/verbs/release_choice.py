@@ -14,7 +14,7 @@ from extender.settings.configuration import Settings
 from extender.verbs.release.choice import Rest, propose
 from tests.builders import settings
 from tests.contenders import stage
-from tests.gangs import gated, with_options
+from tests.gangs import gated
 
 KEY = GroupKey("default", "ClusterPodSchedulingPolicy/gangs", "x")
 RACK = "rack"
@@ -51,7 +51,7 @@ def decide(
     **release: Any,
 ) -> Proposal:
     fields: dict[str, Any] = {"topology": (ZONE,)}
-    spec = ReleaseSpec(**(fields | with_options(release)))
+    spec = ReleaseSpec(**(fields | release))
     return propose(Rest(KEY, spec, pods, siblings, levels, taken), index.view, settings)
 
 

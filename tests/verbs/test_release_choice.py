@@ -16,15 +16,24 @@ from extender.index.trial import TrialSteps
 from extender.model.constraints.labels import HOSTNAME, ZONE
 from extender.model.objects import Pod
 from extender.model.rejections import Reason
-from extender.model.release import Domain, GroupKey, Level, Proposal, RejectedDomain, ReleaseSpec, Slot, Strategy
+from extender.model.release import (
+    Domain,
+    GroupKey,
+    Level,
+    NoRoom,
+    Proposal,
+    RejectedDomain,
+    ReleaseSpec,
+    Slot,
+    Strategy,
+)
 from extender.verbs.release import choice
 from extender.verbs.release.choice import Rest, propose, propose_in_steps
 from extender.verbs.slots import placing
 from extender.verbs.slots.placing import kinds_of
-from extender.wire.policies.release_options import ReleaseMode
 from tests.builders import Json, read_pod, settings, spread, taint, term
 from tests.contenders import cluster, contender, stage
-from tests.gangs import gated, gated_json
+from tests.gangs import actions, gated, gated_json
 from tests.index.counting import Assume, Review, Step, apply
 from tests.verbs.release_choice import KEY, RACK, SETTINGS, decide, domain, gang, host, hosts, on_nodes
 
@@ -47,7 +56,7 @@ APART: Json = {"apart": [term("host", gang="x")]}
 NEAR_RACK: Json = {"near": [term("rack", gang="x")]}
 SIX = hosts("a1:4 a2:4 a3:4 b1:4 b2:4 b3:4")
 EVERYWHERE = tuple(node.name for node in SIX)
-PREFERRED: Json = {"mode": ReleaseMode.PREFERRED}
+PREFERRED: Json = {"no_room": actions(NoRoom.SEVERAL_DOMAINS)}
 WORKERS = [gated(f"w{n}", "x", cpu=2000, near=[term("zone", role="leader")]) for n in range(2)]
 
 
@@ -419,7 +428,7 @@ def test_a_term_of_an_existing_pod_that_reads_the_label_says_pods_apart() -> Non
     pods = indexed(8)
     index = cluster(*THREE_ZONES, contender("other", cpu=1, on="a1", apart=[OF_ONE]), *pods)
     assert len(set(end_of(kinds_of(pods, index.view)).values())) == 2
-    found = decide(index, pods[:4], topology=(HOSTNAME,), mode=ReleaseMode.PREFERRED)
+    found = decide(index, pods[:4], topology=(HOSTNAME,), **PREFERRED)
     assert next(slot.node for slot in found.slots if slot.pod == pods[3].uid) != "a1"
 
 

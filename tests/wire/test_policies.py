@@ -49,7 +49,6 @@ from extender.wire.objects.constraints import DEFAULT_LIMITS
 from extender.wire.objects.kinds import Identity, policies_within
 from extender.wire.policies.policies_v1 import PolicyError, decode_policy, read_policy
 from extender.wire.policies.policy_validation import validate
-from extender.wire.policies.release_options import OF_LATER_PODS, OF_NO_ROOM
 from extender.wire.snapshots import decode_snapshot
 from tests.builders import PREFERRED, REQUIRED, Json, index_of, matching, spread
 from tests.deploy.policies.examples import FULL
@@ -220,13 +219,22 @@ def test_every_field_is_read() -> None:
         max_per_domain=60,
         no_room=(NoRoomAction(NoRoom.GROWING_DOMAIN), NoRoomAction(NoRoom.WAIT, 90.0)),
     )
-    other = {"mode": "Preferred", "strategy": "LeastFree", "onTimeout": "UngateAtCoarserLevel"}
+    other = {"strategy": "LeastFree", "noRoom": [{"action": "SeveralDomains"}, {"action": "CoarserDomain"}]}
     found = policy(when=["Release"], release={"topology": [ZONE, "example.com/rack"], **other})
     assert found.release == ReleaseSpec(
         topology=(ZONE, "example.com/rack"),
         no_room=(NoRoomAction(NoRoom.SEVERAL_DOMAINS), NoRoomAction(NoRoom.COARSER_DOMAIN, 600.0)),
         strategy=Strategy.LEAST_FREE,
     )
+
+
+def test_an_action_that_comes_later_is_left_out_until_its_time() -> None:
+    steps = [{"action": "Preempt"}, {"action": "SeveralDomains", "after": "5m"}, {"action": "Anywhere"}]
+    spec = policy(when=["Release"], release={"topology": [ZONE], "noRoom": steps}).release
+    assert spec is not None
+    assert [step.action for step in spec.at(299.0).no_room] == ["Preempt", "Anywhere"]
+    assert spec.at(300.0) is spec
+    assert spec.times == (0.0, 300.0, 600.0, 600.0)
 
 
 def test_pods_are_narrowed_to_the_one_value_of_a_domain_or_to_the_set() -> None:
@@ -255,10 +263,7 @@ def test_the_defaults_of_the_schema_are_those_of_the_model() -> None:
     found = policy(when=["Release"], release={"topology": [ZONE], **written})
     assert found.release == ReleaseSpec((ZONE,))
     assert written["gate"] == RELEASE_GATE
-    assert (
-        written.keys() | {"topology", "domains", "maxPerDomain", "noRoom", "laterPods", *OF_NO_ROOM, *OF_LATER_PODS}
-        == block.keys()
-    )
+    assert written.keys() | {"topology", "domains", "maxPerDomain", "noRoom", "laterPods"} == block.keys()
 
 
 def test_an_invalid_policy_of_this_moment_keeps_its_failure_policy() -> None:

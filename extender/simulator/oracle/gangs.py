@@ -43,7 +43,6 @@ _USUAL_SCHEDULER: Final = "default-scheduler"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _PREFER_NO_SCHEDULE: Final = ("PreferNoSchedule",)
 _SOFT: Final = "ScheduleAnyway"
-_KEEP_GATED: Final = "KeepGated"
 _WITHOUT_ROOM: Final = frozenset({"GrowingDomain", "CoarserDomain", "Anywhere"})
 _LAG: Final = 1.0  # seconds: the extender may know a change so much later than the judge
 _USUAL_GATE: Final = "placement.extender.dev/group"
@@ -185,8 +184,7 @@ def _rules_of(policies: Iterable[JsonObject]) -> Iterator[_Rules]:
         acts = "Release" in (spec.get("when") or ()) and spec.get("mode", "Enforce") == "Enforce"
         domains = release.get("domains") or ()
         actions = {step["action"] for step in release.get("noRoom") or ()}
-        is_required = release.get("mode", "Required") == "Required" and "SeveralDomains" not in actions
-        if acts and label and is_required:
+        if acts and label and "SeveralDomains" not in actions:
             yield _Rules(
                 name_of(policy),
                 namespace_of(policy) if policy["kind"] == "PodSchedulingPolicy" else "",
@@ -195,10 +193,8 @@ def _rules_of(policies: Iterable[JsonObject]) -> Iterator[_Rules]:
                 release.get("size") or {"count": 1},
                 release.get("gate", _USUAL_GATE),
                 release["topology"][0],
-                release.get("onTimeout", _KEEP_GATED) != _KEEP_GATED
-                or release.get("whenNoRoom") == "Release"
-                or bool(actions & _WITHOUT_ROOM),
-                release.get("growth") != _KEEP_GATED and not release.get("laterPods", "").startswith("Replace"),
+                bool(actions & _WITHOUT_ROOM),
+                not release.get("laterPods", "").startswith("Replace"),
                 {value: domain["name"] for domain in domains for value in domain["values"]},
                 {domain["name"]: _amounts(domain["quota"]) for domain in domains if domain.get("quota")},
                 release.get("maxPerDomain", inf),

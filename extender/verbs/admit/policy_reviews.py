@@ -26,7 +26,6 @@ from extender.wire.policies.node_terms import NODE_TERMS, POD_TERMS, SPREAD, WEI
 from extender.wire.policies.policies_v1 import read_policy
 from extender.wire.policies.policy_fields import unknown_elsewhere, unknown_in_pods
 from extender.wire.policies.policy_validation import validate
-from extender.wire.policies.release_options import deprecation
 
 
 class NodeReader(Protocol):
@@ -151,8 +150,6 @@ def _own_warnings(policy: Policy, spec: JsonObject) -> Iterator[str]:
     yield from _impossible(directives)
     yield from _quota_warnings(spec)
     if policy.release is not None:
-        if older := deprecation(spec["release"]):
-            yield f"spec.release: {older}"
         yield from islice(_domain_warnings(policy.release), _MOST_CONTRADICTIONS)
 
 

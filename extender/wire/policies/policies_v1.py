@@ -39,7 +39,15 @@ from extender.model.policies import (
     PolicyScope,
     Targets,
 )
-from extender.model.release import Domain, GroupSize, ReleaseSpec, brought_toleration
+from extender.model.release import (
+    Domain,
+    GroupSize,
+    NoRoom,
+    NoRoomAction,
+    ReleaseSpec,
+    brought_toleration,
+    default_after,
+)
 from extender.model.resources import PODS, parse_resources
 from extender.model.units import Duration
 from extender.settings.limits import ConstraintLimits
@@ -61,7 +69,6 @@ from extender.wire.policies.node_terms import (
 )
 from extender.wire.policies.policy_schema import DEFAULT_AFTER, SPEC
 from extender.wire.policies.policy_validation import validate
-from extender.wire.policies.release_options import read_options
 from extender.wire.policies.release_schema import DOMAIN, RELEASE, SIZE
 from extender.wire.policies.schema import reader_of
 
@@ -301,8 +308,14 @@ def _release(spec: JsonObject) -> ReleaseSpec | None:
         group_label=group.get("label") or "",
         size=GroupSize(**_read_size(size)),
         domains=tuple(map(_domain, release.get("domains") or ())),
-        **{**_read_release(release), **read_options(release)._asdict()},
+        **_read_release(release),
+        no_room=tuple(map(_action, release.get("noRoom") or ())),
     )
+
+
+def _action(step: JsonObject) -> NoRoomAction:
+    action, after = NoRoom(step["action"]), step.get("after")
+    return NoRoomAction(action, float(Duration.parse(after)) if after else default_after(action))
 
 
 def _domain(domain: JsonObject) -> Domain:

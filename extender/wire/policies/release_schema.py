@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
 from extender.model.constraints.labels import is_label_key, is_label_value
 from extender.model.policies import GROUP, JsonObject
 from extender.model.release import (
-    DECISION_TIMEOUT,
     LAST_ACTIONS,
     MOST_ACTIONS,
     MOST_DOMAINS,
@@ -24,21 +23,12 @@ from extender.model.release import (
     LaterPods,
     NoRoom,
     Strategy,
+    default_after,
 )
 from extender.model.resources import PODS
 from extender.model.units import Duration
 from extender.wire.policies.field_errors import ErrorType, Problems, check_label_key, check_namespace, check_tolerations
 from extender.wire.policies.pod_schema import TOLERATION
-from extender.wire.policies.release_options import (
-    OF_LATER_PODS,
-    OF_NO_ROOM,
-    Growth,
-    OnTimeout,
-    ReleaseMode,
-    Replacement,
-    WhenNoRoom,
-    older_options,
-)
 from extender.wire.policies.schema import (
     DNS_LABEL,
     LABEL,
@@ -222,10 +212,6 @@ def _has_one_place_for_a_value(found: Problems, release: JsonObject, path: str) 
 def _stays_inside(found: Problems, release: JsonObject, path: str) -> None:
     """Rejects settings that would release pods outside the listed domains, or more pods than a domain may have."""
     limit = next((name for name in ("domains", "maxPerDomain") if release.get(name) is not None), "")
-    if limit and release.get("mode") == ReleaseMode.PREFERRED:
-        found.invalid(f"{path}.mode", "Preferred", f"would release groups outside of `{limit}`")
-    if limit and release.get("onTimeout") not in (None, OnTimeout.KEEP_GATED):
-        found.invalid(f"{path}.onTimeout", release["onTimeout"], f"would release groups outside of `{limit}`")
     for action, at in _actions(release, path):
         if limit and action in _OUTSIDE:
             found.invalid(f"{at}.action", action, f"would release groups outside of `{limit}`")
@@ -233,8 +219,6 @@ def _stays_inside(found: Problems, release: JsonObject, path: str) -> None:
 
 def _may_grow(found: Problems, release: JsonObject, path: str) -> None:
     may_grow = any(domain.get("mayGrow") is True for domain, _ in _domains(release, path))
-    if release.get("whenNoRoom") == WhenNoRoom.RELEASE and not may_grow:
-        found.invalid(f"{path}.whenNoRoom", "Release", _NEEDS_GROWTH)
     for action, at in _actions(release, path):
         if action == NoRoom.GROWING_DOMAIN and not may_grow:
             found.invalid(f"{at}.action", action, _NEEDS_GROWTH)
@@ -252,18 +236,6 @@ def _takes_turns(found: Problems, release: JsonObject, path: str) -> None:
         latest = max(latest, after or 0.0)
 
 
-def _replaces(found: Problems, release: JsonObject, path: str) -> None:
-    for name, older in (("noRoom", OF_NO_ROOM), ("laterPods", OF_LATER_PODS)):
-        for other in older_options(release, older) if release.get(name) is not None else ():
-            found.invalid(f"{path}.{other}", release[other], f"has no place beside `{name}`, which replaces it")
-
-
-def _replaces_rules(name: str, older: Mapping[str, str]) -> Iterator[FieldRule]:
-    for other, default in older.items():
-        text = f"has no place beside `{name}`, which replaces it"
-        yield FieldRule(f"!has(self.{name}) || !has(self.{other}) || self.{other} == '{default}'", text, f".{other}")
-
-
 def _texts_of(actions: Iterable[NoRoom]) -> str:
     return ", ".join(f"'{action}'" for action in NoRoom if action in set(actions))
 
@@ -272,7 +244,7 @@ def _seconds_of(step: JsonObject) -> float | None:
     """After how many seconds an action is done; None if that cannot be read."""
     after = step.get("after")
     if not after:
-        return DECISION_TIMEOUT if step.get("action") in LAST_ACTIONS else 0.0
+        return default_after(step["action"]) if step.get("action") in LAST_ACTIONS else 0.0
     try:
         return float(Duration.parse(after)) if isinstance(after, str) else None
     except ValueError:
@@ -281,15 +253,8 @@ def _seconds_of(step: JsonObject) -> float | None:
 
 def _stays_inside_rules(limit: str) -> tuple[FieldRule, ...]:
     text = f"would release groups outside of `{limit}`"
-    return (
-        FieldRule(f"!has(self.{limit}) || !has(self.mode) || self.mode != 'Preferred'", text, ".mode"),
-        FieldRule(f"!has(self.{limit}) || !has(self.onTimeout) || self.onTimeout == 'KeepGated'", text, ".onTimeout"),
-        FieldRule(
-            f"!has(self.{limit}) || !has(self.noRoom) || !self.noRoom.exists(each, each.action in [{_texts_of(_OUTSIDE)}])",
-            text,
-            ".noRoom",
-        ),
-    )
+    actions = f"!self.noRoom.exists(each, each.action in [{_texts_of(_OUTSIDE)}])"
+    return (FieldRule(f"!has(self.{limit}) || !has(self.noRoom) || {actions}", text, ".noRoom"),)
 
 
 _ACTION: Final = Record(
@@ -362,18 +327,8 @@ RELEASE: Final = Record(
             choice(LaterPods, has_default=False),
             "What is done with pods that come after the decision: those beyond the size Join the domain, or wait to Replace one.",
         ),
-        Field("mode", choice(ReleaseMode, has_default=False), "Deprecated, use noRoom: Preferred is SeveralDomains."),
         Field("strategy", choice(Strategy), "Which of the domains that hold a group."),
         Field("exclusive", Flag(default=False), "The domain takes no other group of this policy."),
-        Field(
-            "decisionTimeout",
-            duration(lambda seconds: 0 < seconds <= _LONGEST_TIMEOUT, _TIMEOUT_LIMITS),
-            "Deprecated, use noRoom: the time of its last action.",
-        ),
-        Field("onTimeout", choice(OnTimeout, has_default=False), "Deprecated, use noRoom: its last action."),
-        Field("replacement", choice(Replacement, has_default=False), "Deprecated, use laterPods: Redecide is OrMove."),
-        Field("growth", choice(Growth, has_default=False), "Deprecated, use laterPods: KeepGated is Replace."),
-        Field("whenNoRoom", choice(WhenNoRoom, has_default=False), "Deprecated, use noRoom: Release is GrowingDomain."),
     ),
     (
         predicate(
@@ -383,12 +338,6 @@ RELEASE: Final = Record(
                 "has a key twice",
                 ".topology",
                 ErrorType.DUPLICATE,
-            ),
-            FieldRule(
-                "!has(self.decisionTimeout) || (duration(self.decisionTimeout) > duration('0s')"
-                " && duration(self.decisionTimeout) <= duration('168h'))",
-                _TIMEOUT_LIMITS,
-                ".decisionTimeout",
             ),
         ),
         predicate(
@@ -412,12 +361,6 @@ RELEASE: Final = Record(
         predicate(
             _may_grow,
             FieldRule(
-                "!has(self.whenNoRoom) || self.whenNoRoom != 'Release'"
-                " || (has(self.domains) && self.domains.exists(each, has(each.mayGrow) && each.mayGrow))",
-                _NEEDS_GROWTH,
-                ".whenNoRoom",
-            ),
-            FieldRule(
                 "!has(self.noRoom) || !self.noRoom.exists(each, each.action == 'GrowingDomain')"
                 " || (has(self.domains) && self.domains.exists(each, has(each.mayGrow) && each.mayGrow))",
                 _NEEDS_GROWTH,
@@ -434,7 +377,6 @@ RELEASE: Final = Record(
                 ".noRoom",
             ),
         ),
-        predicate(_replaces, *_replaces_rules("noRoom", OF_NO_ROOM), *_replaces_rules("laterPods", OF_LATER_PODS)),
     ),
 )
 

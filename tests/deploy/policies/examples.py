@@ -442,13 +442,13 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
     "release: no pods": (_release(size={"count": 0}), "spec.release.size.count"),
     "release: too many pods": (_release(size={"count": 10_001}), "spec.release.size.count"),
     "release: malformed size annotation": (_release(size={"annotation": "a b"}), "spec.release.size.annotation"),
-    "release: unknown mode": (_release(mode="Optional"), "spec.release.mode"),
     "release: unknown strategy": (_release(strategy="WorstFit"), "spec.release.strategy"),
     "release: exclusive is a word": (_release(exclusive="yes"), "spec.release.exclusive"),
-    "release: no duration": (_release(decisionTimeout="soon"), "spec.release.decisionTimeout"),
-    "release: no time": (_release(decisionTimeout="0s"), "spec.release.decisionTimeout"),
-    "release: more than a week": (_release(decisionTimeout="169h"), "spec.release.decisionTimeout"),
-    "release: unknown end": (_release(onTimeout="Delete"), "spec.release.onTimeout"),
+    "release: no duration": (_release(noRoom=[{"action": "Wait", "after": "soon"}]), "spec.release.noRoom[0].after"),
+    "release: more than a week": (
+        _release(noRoom=[{"action": "Wait", "after": "169h"}]),
+        "spec.release.noRoom[0].after",
+    ),
     "release: no domains in order": (_release(strategy="InOrder"), "spec.release.domains"),
     "release: no domains": (_release(domains=[]), "spec.release.domains"),
     "release: too many domains": (_domains(*(_domain(f"d{at}", f"v{at}") for at in range(65))), "spec.release.domains"),
@@ -481,19 +481,18 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
         _domains(_domain("a", "b", tolerations=[{"key": f"k{at}"} for at in range(17)])),
         "spec.release.domains[0].tolerations",
     ),
-    "release: outside of the domains": (_domains(_domain("a", "b"), mode="Preferred"), "spec.release.mode"),
-    "release: outside of the domains in the end": (
-        _domains(_domain("a", "b"), onTimeout="Ungate"),
-        "spec.release.onTimeout",
+    "release: several domains outside of the listed ones": (
+        _domains(_domain("a", "b"), noRoom=[{"action": "SeveralDomains"}]),
+        "spec.release.noRoom",
     ),
     "release: no limit of a domain": (_release(maxPerDomain=0), "spec.release.maxPerDomain"),
     "release: more than a domain may have": (
-        _release(maxPerDomain=5, mode="Preferred"),
-        "spec.release.mode",
+        _release(maxPerDomain=5, noRoom=[{"action": "SeveralDomains"}]),
+        "spec.release.noRoom",
     ),
     "release: more than a domain may have in the end": (
-        _release(maxPerDomain=5, onTimeout="Ungate"),
-        "spec.release.onTimeout",
+        _release(maxPerDomain=5, noRoom=[{"action": "CoarserDomain"}]),
+        "spec.release.noRoom",
     ),
     "release: an empty quota": (_domains(_domain("a", "b", quota={})), "spec.release.domains[0].quota"),
     "release: a quota of no pod": (
@@ -510,12 +509,9 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
     ),
     "release: may it grow": (_domains(_domain("a", "b", mayGrow="yes")), "spec.release.domains[0].mayGrow"),
     "release: no domain may grow": (
-        _domains(_domain("a", "b"), whenNoRoom="Release"),
-        "spec.release.whenNoRoom",
+        _domains(_domain("a", "b"), noRoom=[{"action": "GrowingDomain"}]),
+        "spec.release.noRoom",
     ),
-    "release: unknown end without room": (_release(whenNoRoom="Panic"), "spec.release.whenNoRoom"),
-    "release: unknown replacement": (_release(replacement="Anywhere"), "spec.release.replacement"),
-    "release: unknown growth": (_release(growth="Anywhere"), "spec.release.growth"),
     "release: no action": (_release(noRoom=[]), "spec.release.noRoom"),
     "release: unknown action": (_release(noRoom=[{"action": "Panic"}]), "spec.release.noRoom[0].action"),
     "release: an action twice": (
@@ -538,14 +534,6 @@ BAD: Final[dict[str, tuple[Json, str]]] = {
         _domains(_domain("a", "b"), noRoom=[{"action": "Anywhere"}]),
         "spec.release.noRoom",
     ),
-    "release: older fields beside the actions": (
-        _release(noRoom=[{"action": "Preempt"}], onTimeout="Ungate"),
-        "spec.release.onTimeout",
-    ),
     "release: unknown later pods": (_release(laterPods="Leave"), "spec.release.laterPods"),
-    "release: older fields beside later pods": (
-        _release(laterPods="Join", growth="KeepGated"),
-        "spec.release.growth",
-    ),
     "wrong type": ({"priority": "high"}, "spec.priority"),
 }

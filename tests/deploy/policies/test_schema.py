@@ -13,7 +13,6 @@ from deploy.policies.crds import FILE, all_crds, as_text, policy_crds
 from extender.model.policies import GROUP, VERSION
 from extender.settings.configuration import API_VERSION as SETTINGS_VERSION
 from extender.wire.policies.policy_schema import SPEC
-from extender.wire.policies.release_options import OF_LATER_PODS, OF_NO_ROOM
 from tests.deploy.policies.examples import API_VERSION, BAD, FULL, STATUS, Json, namespaced_full, policy
 
 BY_KIND = {crd["spec"]["names"]["kind"]: crd for crd in policy_crds()}
@@ -82,9 +81,8 @@ def test_every_field_name_of_the_schema_is_in_the_example_that_is_tried() -> Non
     """So that the tests of acceptance leave no field out."""
     known = {name for _, part in parts(schema_of(policy_crds()[0])) for name in part.get("properties", ())}
     tried = set(_field_names({**FULL, "status": STATUS}))
-    # Excluded by schedulerNames, by schedulingGates, by other kinds of a group and of its size, and by noRoom and laterPods.
-    older = {*OF_NO_ROOM, *OF_LATER_PODS} - {"mode"}
-    assert known - tried == {"schedulerName", "nodeName", "owner", "count"} | older
+    # Excluded by schedulerNames, by schedulingGates, and by other kinds of a group and of its size.
+    assert known - tried == {"schedulerName", "nodeName", "owner", "count"}
 
 
 def test_each_field_of_a_policy_has_an_example_that_is_refused() -> None:

@@ -162,7 +162,7 @@ RUNS: dict[str, tuple[dict[str, Any], str, list[str]]] = {
     ),
     "its zone is lost": ({}, "decide za; release g-0 -> za; delete_node a", []),
     "a released pod fails": ({}, "decide za; release g-0 g-1 -> za; place g-0 -> a; delete g-1; grow g-2", []),
-    "need not land in one domain": ({"mode": "Preferred"}, "release g-0", []),
+    "need not land in one domain": ({"noRoom": [{"action": "SeveralDomains"}]}, "release g-0", []),
     "a policy of another moment": ({"when": "Admission"}, "release g-0", []),
     "in the zones of one domain": ({"domains": BOTH}, IN_BOTH, []),
     "narrowed to a zone of another domain": (

@@ -67,9 +67,9 @@ def is_reported(simulated: SimulatedCluster) -> bool:
     return pods == {"Unschedulable"} or "NoRoom" in groups
 
 
-@pytest.mark.parametrize(("when_no_room", "nodes"), [("Release", ["m", "m"]), ("Wait", [])])
+@pytest.mark.parametrize(("action", "nodes"), [("GrowingDomain", ["m", "m"]), ("Wait", [])])
 async def test_it_adds_nodes_for_a_group_without_room_where_the_policy_lets_it_see_the_pods(
-    when_no_room: str, nodes: list[str]
+    action: str, nodes: list[str]
 ) -> None:
     """KEP-3838, "User Stories": a gated pod makes no autoscaler act; a released one does, where it is narrowed to."""
     gated: JsonObject = {"labels": {"gang": "a"}, "cpu": "1", "spec": {"schedulingGates": [{"name": RELEASE_GATE}]}}
@@ -87,7 +87,7 @@ async def test_it_adds_nodes_for_a_group_without_room_where_the_policy_lets_it_s
         "topology": [MACHINE],
         "strategy": "InOrder",
         "domains": domains,
-        "whenNoRoom": when_no_room,
+        "noRoom": [{"action": action}],
     }
     spec = {"podSelector": {}, "when": ["Release"], "release": release}
     added: list[str] = []

@@ -8,9 +8,9 @@ from typing import Any
 
 from extender.index.trial import TrialSteps
 from extender.model.objects import Pod
-from extender.model.release import GroupKey, Level, Proposal, Slot
+from extender.model.release import GroupKey, Level, NoRoom, Proposal, Slot
 from extender.verbs.release.progress import GroupState
-from extender.wire.policies.release_options import WhenNoRoom
+from tests.gangs import actions
 from tests.tasks.release.scene import Scene
 
 
@@ -18,7 +18,7 @@ class Contest(Scene):
     """Zone a is full of pods of a group of priority 0, and another group needs as many places."""
 
     def __init__(self, **release: Any) -> None:
-        super().__init__({"a": 2}, when_no_room=WhenNoRoom.PREEMPT, **release)
+        super().__init__({"a": 2}, **{"no_room": actions(NoRoom.PREEMPT)} | release)
         self.fails = False
         self.create("low", 0, 1)
 

@@ -6,9 +6,11 @@ from collections import Counter
 from random import Random
 
 from extender.kube.errors import Unreachable
+from extender.model.release import NoRoom, NoRoomAction
 from extender.tasks.release.groups import group_state
 from extender.verbs.release.states import Emptied, Placed, decided_of
 from tests.fake_api import never
+from tests.gangs import actions
 from tests.tasks.release.queued_groups import bind_some, failing, show_some
 from tests.tasks.release.scene import Scene
 
@@ -63,7 +65,7 @@ async def disturb(scene: Scene, rng: Random, cases: Counter[str], *, exclusive: 
 async def play(seed: int, cases: Counter[str], *, lost: float = 0.1, exclusive: bool = False) -> None:
     """``lost``: the share of writes whose answer is lost. ``exclusive``: each gang is to have a zone of its own."""
     rng = Random(seed)
-    scene = Scene(dict(ROOMS), decision_timeout=100_000.0, exclusive=exclusive)
+    scene = Scene(dict(ROOMS), no_room=actions(NoRoomAction(NoRoom.WAIT, 100_000.0)), exclusive=exclusive)
     for gang, size in SIZES.items():
         scene.create(gang, *range(size), size=size)
     scene.api.fail = lambda _call, _name: failing(rng, 0.2)
@@ -104,7 +106,7 @@ async def play(seed: int, cases: Counter[str], *, lost: float = 0.1, exclusive: 
 async def restart(seed: int, cases: Counter[str]) -> None:
     """A leader is killed, and no write of the next one succeeds: it knows each written decision, and which groups are placed."""
     rng = Random(seed)
-    scene = Scene(dict(ROOMS), decision_timeout=100_000.0)
+    scene = Scene(dict(ROOMS), no_room=actions(NoRoomAction(NoRoom.WAIT, 100_000.0)))
     for gang, size in SIZES.items():
         scene.create(gang, *range(size), size=size)
     async with scene.leading() as manager:

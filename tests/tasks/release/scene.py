@@ -32,7 +32,7 @@ from extender.verbs.release.progress import GroupState
 from extender.wire.objects.kinds import GROUP_PLACEMENTS, PODS
 from tests.fake_api import FakeApi
 from tests.fakes import PATIENCE, FakeClock, every_sleep, settle
-from tests.gangs import gated_json, release_policy, with_options
+from tests.gangs import gated_json, release_policy
 
 Json = dict[str, Any]
 POLICY = "ClusterPodSchedulingPolicy/gangs"
@@ -226,7 +226,7 @@ class Scene(EventRecorder):
     def change_policy(self, **release: Any) -> None:
         spec = self.policy.release
         assert spec is not None
-        self.policy = replace(self.policy, release=replace(spec, **with_options(release)))
+        self.policy = replace(self.policy, release=replace(spec, **release))
         self.index.upsert(PolicyObject(self.policy))
 
     async def pass_time(self, seconds: float, *, shown: bool = True) -> None:

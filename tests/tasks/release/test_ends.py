@@ -9,10 +9,10 @@ import pytest
 from extender.index.trial import TrialSteps
 from extender.kube.effects import PodRef
 from extender.kube.errors import Rejected, Unreachable
-from extender.model.release import Proposal
+from extender.model.release import LaterPods, NoRoom, NoRoomAction, Proposal
 from extender.verbs.release.progress import GroupState
-from extender.wire.policies.release_options import Growth, OnTimeout, Replacement, translated
 from tests.fake_api import never
+from tests.gangs import actions
 from tests.tasks.release.scene import Scene
 
 
@@ -48,11 +48,11 @@ async def test_a_replaced_pod_that_the_domain_does_not_hold_stays_gated_and_the_
         assert scene.released() == {"x-1": "a", "x-3": "a"}
 
 
-@pytest.mark.parametrize("replacement", Replacement)
+@pytest.mark.parametrize("later_pods", [LaterPods.JOIN, LaterPods.JOIN_OR_MOVE])
 async def test_a_group_of_which_nothing_runs_any_more_gets_another_domain_where_its_own_is_lost(
-    replacement: Replacement,
+    later_pods: LaterPods,
 ) -> None:
-    scene = Scene({"a": 2, "b": 4}, replacement=replacement)
+    scene = Scene({"a": 2, "b": 4}, later_pods=later_pods)
     scene.create("x", 1, 2)
     async with scene.leading():
         await scene.pass_time(1)
@@ -83,7 +83,7 @@ async def test_a_domain_that_is_lost_before_the_first_release_is_decided_anew() 
 
 
 async def test_more_pods_than_the_size_wait_for_one_of_them_to_end_where_the_policy_says_so() -> None:
-    scene = Scene({"a": 4}, growth=Growth.KEEP_GATED)
+    scene = Scene({"a": 4}, later_pods=LaterPods.REPLACE)
     scene.create("x", 1, 2, 3, 4, size=2)
     async with scene.leading():
         await scene.pass_time(1)
@@ -105,23 +105,21 @@ async def test_more_pods_than_the_size_wait_for_one_of_them_to_end_where_the_pol
 @pytest.mark.parametrize(
     ("action", "released"),
     [
-        (OnTimeout.KEEP_GATED, {}),
-        (OnTimeout.UNGATE, {"x-1": "", "x-2": "", "x-3": ""}),
-        (OnTimeout.UNGATE_AT_COARSER_LEVEL, {"x-1": "b", "x-2": "b", "x-3": "b"}),
+        (NoRoom.WAIT, {}),
+        (NoRoom.ANYWHERE, {"x-1": "", "x-2": "", "x-3": ""}),
+        (NoRoom.COARSER_DOMAIN, {"x-1": "b", "x-2": "b", "x-3": "b"}),
     ],
 )
-async def test_a_group_without_room_ends_as_its_policy_says(action: OnTimeout, released: dict[str, str]) -> None:
-    scene = Scene({"a": 1, "b": 2}, on_timeout=action, decision_timeout=60.0)
+async def test_a_group_without_room_ends_as_its_policy_says(action: NoRoom, released: dict[str, str]) -> None:
+    scene = Scene({"a": 1, "b": 2}, no_room=actions(NoRoomAction(action, 60.0)))
     scene.create("x", 1, 2, 3)
     async with scene.leading():
         await scene.pass_time(50)
         assert scene.released() == {}
         await scene.pass_time(20)
         assert scene.released() == released
-        assert (
-            scene.counts.of[f"timeout {translated(on_timeout=action, decision_timeout=60.0).no_room[-1].action}"] == 1
-        )
-        if action is OnTimeout.KEEP_GATED:
+        assert scene.counts.of[f"timeout {action}"] == 1
+        if action is NoRoom.WAIT:
             assert scene.status("x")["phase"] == "TimedOut"
             scene.rooms["a"] = 3
             scene.index.room_changes.notify(None, "a")
@@ -130,7 +128,7 @@ async def test_a_group_without_room_ends_as_its_policy_says(action: OnTimeout, r
 
 
 async def test_a_group_that_never_fills_ends_too_and_a_later_pod_follows_its_siblings() -> None:
-    scene = Scene({"a": 4}, on_timeout=OnTimeout.UNGATE, decision_timeout=60.0)
+    scene = Scene({"a": 4}, no_room=actions(NoRoomAction(NoRoom.ANYWHERE, 60.0)))
     scene.create("x", 1, 2, size=3)
     async with scene.leading():
         await scene.pass_time(70)
@@ -141,7 +139,7 @@ async def test_a_group_that_never_fills_ends_too_and_a_later_pod_follows_its_sib
 
 
 async def test_the_time_of_a_group_goes_on_under_a_new_leader() -> None:
-    scene = Scene({"a": 0}, on_timeout=OnTimeout.UNGATE, decision_timeout=60.0)
+    scene = Scene({"a": 0}, no_room=actions(NoRoomAction(NoRoom.ANYWHERE, 60.0)))
     scene.create("x", 1)
     async with scene.leading():
         await scene.pass_time(40)
@@ -151,7 +149,7 @@ async def test_the_time_of_a_group_goes_on_under_a_new_leader() -> None:
 
 
 async def test_released_pods_that_are_not_bound_lose_their_room_and_are_reported() -> None:
-    scene = Scene({"a": 4}, decision_timeout=10_000.0)
+    scene = Scene({"a": 4}, no_room=actions(NoRoomAction(NoRoom.WAIT, 10_000.0)))
     scene.create("x", 1, 2)
     async with scene.leading():
         await scene.pass_time(2)
@@ -253,7 +251,7 @@ async def test_a_group_that_breaks_the_manager_does_not_keep_others_gated() -> N
 
 
 async def test_a_patch_that_is_refused_is_not_repeated_at_once_but_after_a_while() -> None:
-    scene = Scene({"a": 4}, decision_timeout=10_000.0)
+    scene = Scene({"a": 4}, no_room=actions(NoRoomAction(NoRoom.WAIT, 10_000.0)))
     scene.create("x", 1, 2)
     scene.api.fail = lambda call, name: (
         Rejected("422 no", status=422) if call == "patch pods" and name == "x-2" else None

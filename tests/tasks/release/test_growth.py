@@ -9,10 +9,9 @@ import pytest
 
 from extender.index.trial import TrialSteps
 from extender.kube.effects import PodRef
-from extender.model.release import Proposal
+from extender.model.release import LaterPods, NoRoom, NoRoomAction, Proposal
 from extender.verbs.release.progress import GroupState, WaitReason
-from extender.wire.policies.release_options import Growth, OnTimeout, translated
-from tests.gangs import gated_json
+from tests.gangs import actions, gated_json
 from tests.tasks.release.grown_groups import grown, play, restart
 from tests.tasks.release.scene import Scene
 
@@ -76,32 +75,30 @@ async def test_the_pods_that_are_due_go_before_those_that_join() -> None:
 
 
 async def test_a_new_leader_keeps_no_room_for_pods_that_may_not_join() -> None:
-    scene = Scene({"a": 6}, growth=Growth.KEEP_GATED)
+    scene = Scene({"a": 6}, later_pods=LaterPods.REPLACE)
     async with scene.leading():
         await grown(scene, size=4, to=6)
     async with scene.leading():
         await scene.pass_time(2)
         assert scene.index.reserved.statistics()["reserved_slots"] == 0
-        scene.change_policy(growth=Growth.SAME_DOMAIN)
+        scene.change_policy(later_pods=LaterPods.JOIN)
         await scene.pass_time(2)
         assert len(scene.released()) == 6, "a change of the policy takes effect"
 
 
-@pytest.mark.parametrize("action", [OnTimeout.KEEP_GATED, OnTimeout.UNGATE])
+@pytest.mark.parametrize("action", [NoRoom.WAIT, NoRoom.ANYWHERE])
 async def test_pods_that_find_no_room_in_time_are_let_go_into_the_domain_or_kept_as_the_policy_says(
-    action: OnTimeout,
+    action: NoRoom,
 ) -> None:
-    scene = Scene({"a": 4}, on_timeout=action, decision_timeout=60.0)
+    scene = Scene({"a": 4}, no_room=actions(NoRoomAction(action, 60.0)))
     async with scene.leading():
         await grown(scene, size=4, to=6)
         await scene.pass_time(40)
         assert len(scene.released()) == 4
         await scene.pass_time(40)
-        assert len(scene.released()) == (6 if action is OnTimeout.UNGATE else 4)
+        assert len(scene.released()) == (6 if action is NoRoom.ANYWHERE else 4)
         assert set(scene.released().values()) == {"a"}
-        assert (
-            scene.counts.of[f"timeout {translated(on_timeout=action, decision_timeout=60.0).no_room[-1].action}"] == 1
-        )
+        assert scene.counts.of[f"timeout {action}"] == 1
 
 
 async def test_further_pods_get_no_room_beyond_the_budget_of_their_namespace() -> None:

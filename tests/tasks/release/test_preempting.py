@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from extender.model.release import GroupKey
+from extender.model.release import GroupKey, LaterPods, NoRoom, NoRoomAction
 from extender.settings.policies import Release
-from extender.wire.policies.release_options import OnTimeout, Replacement
+from tests.gangs import actions
 from tests.tasks.release.contest import Contest
 from tests.tasks.release.scene import POLICY, Scene
 
@@ -83,7 +83,7 @@ async def test_a_new_leader_goes_on_with_the_victims_that_are_left() -> None:
 
 
 async def test_a_group_that_has_lost_its_domain_is_released_into_the_one_that_it_preempts_in() -> None:
-    scene = Contest(replacement=Replacement.REDECIDE)
+    scene = Contest(later_pods=LaterPods.JOIN_OR_MOVE)
     async with scene.leading():
         await scene.pass_time(1)
         scene.bind()
@@ -106,7 +106,7 @@ async def test_a_group_that_has_lost_its_domain_is_released_into_the_one_that_it
 
 
 async def test_a_group_whose_time_is_over_preempts_none() -> None:
-    scene = Contest(decision_timeout=0.5, on_timeout=OnTimeout.UNGATE)
+    scene = Contest(no_room=actions(NoRoom.PREEMPT, NoRoomAction(NoRoom.ANYWHERE, 0.5)))
     async with scene.leading():
         await scene.begin()
         assert scene.removed == []

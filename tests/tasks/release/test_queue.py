@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import Any
 
 import pytest
 
 from extender.kube.errors import KubeError, Unreachable
 from extender.model.policies import PolicyObject
-from extender.model.release import RELEASE_GATE
+from extender.model.release import RELEASE_GATE, NoRoom, NoRoomAction
 from extender.tasks.fair_queue import DecisionLines, GroupQueue
-from extender.wire.policies.release_options import OnTimeout
 from tests.contenders import contender
 from tests.fake_api import never
 from tests.fakes import FakeClock, every_sleep, settle
-from tests.gangs import FOREIGN_GATE
+from tests.gangs import FOREIGN_GATE, actions
 from tests.tasks.release.queued_groups import ROOMS, SIZES, disturb, failing, judge, key, releasing
 from tests.tasks.release.scene import Scene
 
@@ -179,7 +177,7 @@ def test_the_line_of_a_namespace_ends_with_its_last_group() -> None:
 
 
 async def test_a_tenant_with_many_groups_that_nothing_holds_delays_another_by_one_try() -> None:
-    scene = Scene({"a": 4}, on_timeout=OnTimeout.KEEP_GATED)
+    scene = Scene({"a": 4})
     for number in range(100):
         scene.create(f"giant{number}", *range(5), namespace="crowd")
     async with scene.leading():
@@ -197,7 +195,7 @@ async def test_a_tenant_with_many_groups_that_nothing_holds_delays_another_by_on
 @pytest.mark.parametrize("end", ["in doubt", "bound", "failed"])
 async def test_a_group_is_tried_again_once_an_assumed_pod_no_longer_keeps_room_on_several_nodes(end: str) -> None:
     """No other event may come: the pod of another tenant kept the group waiting for as long as nothing else changed."""
-    scene = Scene({"a": 0}, on_timeout=OnTimeout.KEEP_GATED)
+    scene = Scene({"a": 0})
     scene.create("small", 1, 2)
     stuck = contender("stuck")
     scene.index.assume(stuck, ("n1", "n2"), 0.0)
@@ -280,8 +278,8 @@ async def test_a_gate_that_cannot_be_removed_is_tried_again() -> None:
 @pytest.mark.parametrize("most", [0, 5], ids=["", "at most 5 in a zone"])
 async def test_every_group_is_whole_in_one_zone_or_at_its_gate_whatever_fails(seed: int, most: int) -> None:
     rng = Random(seed)
-    fields: dict[str, Any] = {"on_timeout": OnTimeout.KEEP_GATED, "decision_timeout": 100_000.0}
-    scene = Scene(dict(ROOMS), topology=("zone",), max_per_domain=most, **fields)
+    no_room = actions(NoRoomAction(NoRoom.WAIT, 100_000.0))
+    scene = Scene(dict(ROOMS), topology=("zone",), max_per_domain=most, no_room=no_room)
     for gang, size in SIZES.items():
         scene.create(gang, *range(size), size=size)
     scene.create("z", 1, size=1, gates=(RELEASE_GATE, FOREIGN_GATE))

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from extender.kube.errors import KubeError
-from extender.model.release import BroughtToleration, Domain, GroupSize, Strategy
-from extender.wire.policies.release_options import WhenNoRoom
+from extender.model.release import BroughtToleration, Domain, GroupSize, NoRoom, Strategy
 from tests.contenders import stage
 from tests.fake_api import never
+from tests.gangs import actions
 from tests.tasks.release.quota_scene import QuotaScene, domain
 
 Quota = tuple[tuple[str, int], ...]
@@ -167,7 +167,7 @@ async def test_pods_get_the_tolerations_of_their_domain_as_it_was_decided_and_th
 
 GROWING: dict[str, Any] = {
     "domains": (domain("spot"), domain("on-demand", may_grow=True), domain("metal", may_grow=True)),
-    "when_no_room": WhenNoRoom.RELEASE,
+    "no_room": actions(NoRoom.GROWING_DOMAIN),
 }
 
 

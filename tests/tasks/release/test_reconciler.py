@@ -9,10 +9,9 @@ import pytest
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import Conflict, KubeError, Rejected, Throttled, Unreachable
 from extender.model.policies import PolicyObject
-from extender.model.release import Strategy
+from extender.model.release import LaterPods, Strategy
 from extender.rules.catalog import counts_of_rules
 from extender.settings.rules import Rules
-from extender.wire.policies.release_options import Growth
 from tests.fake_api import never
 from tests.gangs import FOREIGN_GATE
 from tests.tasks.release.scene import Scene
@@ -119,7 +118,7 @@ async def test_a_bound_group_is_bound_and_its_room_is_not_reserved_twice() -> No
 
 
 async def test_a_late_watch_never_releases_more_pods_than_the_group_has() -> None:
-    scene = Scene({"a": 8}, growth=Growth.KEEP_GATED)
+    scene = Scene({"a": 8}, later_pods=LaterPods.REPLACE)
     scene.create("x", 1, 2)
     async with scene.leading():
         await scene.pass_time(1, shown=False)

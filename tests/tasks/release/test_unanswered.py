@@ -9,9 +9,8 @@ import pytest
 
 from extender.index.trial import TrialSteps
 from extender.kube.errors import Conflict, KubeError, Unreachable
-from extender.model.release import GroupKey, Proposal
+from extender.model.release import GroupKey, LaterPods, Proposal
 from extender.verbs.release.progress import GroupState
-from extender.wire.policies.release_options import Growth
 from tests.fake_api import Failing, never
 from tests.gangs import gated_json
 from tests.tasks.release.scene import POLICY, Scene
@@ -178,7 +177,7 @@ async def test_a_new_leader_keeps_room_for_a_released_pod_whose_sibling_is_bound
 
 
 async def test_a_new_leader_keeps_room_for_a_pod_that_is_due_since_another_pod_of_its_group_was_deleted() -> None:
-    scene = Scene({"a": 2, "b": 3}, growth=Growth.KEEP_GATED)
+    scene = Scene({"a": 2, "b": 3}, later_pods=LaterPods.REPLACE)
     scene.create("y", 1, 2, 3)
     scene.create("x", 1, 2, 3, size=2)
     async with scene.leading():

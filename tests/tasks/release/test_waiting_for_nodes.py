@@ -6,7 +6,7 @@ from typing import Any
 
 from extender.model.release import Domain, GroupSize, NoRoom, NoRoomAction
 from extender.settings.policies import Release
-from extender.wire.policies.release_options import WhenNoRoom
+from tests.gangs import actions
 from tests.tasks.release.quota_scene import QuotaScene, domain
 
 SHOP = "shop"
@@ -17,7 +17,7 @@ class Growing(QuotaScene):
 
     def __init__(self, *domains: Domain, **release: Any) -> None:
         made = domains or (domain("a", may_grow=True),)
-        super().__init__({}, **{"domains": made, "when_no_room": WhenNoRoom.RELEASE} | release)
+        super().__init__({}, **{"domains": made, "no_room": actions(NoRoom.GROWING_DOMAIN)} | release)
         self.rooms = {each.name: 0 for each in made}
 
     def why_not(self, gang: str) -> str:
@@ -29,7 +29,7 @@ ONE_AND_TWO = (domain("a", may_grow=True), domain("b", may_grow=True))
 
 async def test_a_domain_that_may_grow_is_free_for_others_after_the_timeout_if_no_pod_ever_runs_there() -> None:
     """Two groups have both domains, and no node comes. After ten minutes the third gets the first of them."""
-    scene = Growing(*ONE_AND_TWO, exclusive=True, decision_timeout=600.0)
+    scene = Growing(*ONE_AND_TWO, exclusive=True)
     for gang in "xyz":
         scene.create(gang, 1, 2)
     async with scene.leading():
@@ -56,7 +56,7 @@ async def test_a_domain_that_may_grow_is_used_after_the_time_that_the_policy_say
 
 
 async def test_a_domain_in_which_a_pod_runs_is_not_free() -> None:
-    scene = Growing(*ONE_AND_TWO, exclusive=True, decision_timeout=600.0)
+    scene = Growing(*ONE_AND_TWO, exclusive=True)
     for gang in "xyz":
         scene.create(gang, 1, 2)
     async with scene.leading():
@@ -71,7 +71,7 @@ async def test_a_domain_in_which_a_pod_runs_is_not_free() -> None:
 
 async def test_a_pod_that_runs_elsewhere_keeps_no_domain() -> None:
     """It may claim to be of the group by an annotation."""
-    scene = Growing(*ONE_AND_TWO, exclusive=True, decision_timeout=600.0)
+    scene = Growing(*ONE_AND_TWO, exclusive=True)
     scene.add_node("elsewhere", 9)
     for gang in "xyz":
         scene.create(gang, 1, 2)
@@ -86,7 +86,7 @@ async def test_a_pod_that_runs_elsewhere_keeps_no_domain() -> None:
 
 
 async def test_a_new_leader_counts_the_time_from_the_decision() -> None:
-    scene = Growing(*ONE_AND_TWO, exclusive=True, decision_timeout=600.0)
+    scene = Growing(*ONE_AND_TWO, exclusive=True)
     scene.create("x", 1, 2)
     scene.create("y", 1, 2)
     async with scene.leading():

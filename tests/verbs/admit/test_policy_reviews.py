@@ -111,10 +111,6 @@ def test_so_many_unknown_fields_are_named_only_in_part() -> None:
         (releasing(domains=[NEAR]), "domains[0].quota.pods: is less than the size 4, so no group gets the domain"),
         (releasing(domains=[FAR], maxPerDomain=5), "domains[0].quota.pods: has no effect, maxPerDomain is lower"),
         (releasing(domains=[FAR]), "domains[0].mayGrow: has no effect without the action GrowingDomain in noRoom"),
-        (
-            releasing(mode="Preferred", onTimeout="Ungate"),
-            "mode, onTimeout: deprecated, write noRoom: [{action: SeveralDomains}, {action: Anywhere, after: 600s}]",
-        ),
         # The quota of the pod's own namespace is charged.
         (anti_affine(namespaces=["bank"]), CROSSING),
         (anti_affine(namespaceSelector={}), CROSSING),
