@@ -45,6 +45,7 @@ class Box:
 
 
 _NARROWEST = 90.0
+_BIG = 33.0  # the size of a figure that stands alone, and a tenth for bold letters
 _LOWEST = 52.0  # a name and a figure below it
 
 
@@ -415,7 +416,8 @@ def _figures(box: Box, found: Sequence[Series], panel: Json) -> Iterator[str]:
             continue
         if named:
             yield text((x, y - 12), shortened(series.name, part.width - 8, 12), "label")
-        yield text((x, y + (18 if named else 8)), figure, f"value {size}", color)
+        chosen = size if _width(figure, _BIG) <= part.width - 12 else "small"
+        yield text((x, y + (18 if named else 8)), figure, f"value {chosen}", color)
 
 
 def _color(value: float, steps: Sequence[Json]) -> str:

@@ -141,7 +141,7 @@ RUNS: dict[str, tuple[dict[str, Any], str, list[str]]] = {
         ["a pod was released without a domain"],
     ),
     "more than its size where it may not grow": (
-        {"growth": "KeepGated"},
+        {"laterPods": "Replace"},
         f"grow g-2; decide za; {WHOLE}",
         ["3 of 2 pods are released"],
     ),
