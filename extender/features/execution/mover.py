@@ -59,6 +59,7 @@ ROUND_SECONDS: Final = 5.0  # between rounds, unless a move has ended
 LONGEST_PAUSE: Final = 60.0  # between rounds, however long the steps of a round take
 _SLICE_SECONDS: Final = 0.002
 _PAUSE_SECONDS: Final = 0.01
+_NODES_A_STEP: Final = 100
 _LONGEST_PLANNING: Final = 5.0  # seconds of a round; then moves that are planned may begin
 _PLANNED_FOR: Final = 60.0  # seconds until the moves of a signature are planned again although nothing has changed
 _FACTS_FOR: Final = 60.0
@@ -143,6 +144,7 @@ class Mover:
         self._of_policy: Counter[PolicyKey] = Counter()  # moves under way
         self._usage = NamespaceUsage(clock)
         self._worked = 0.0  # seconds of the steps of this round
+        self._slice = 0.0  # when it began
 
     async def run(self) -> None:
         """Until cancelled. Claims of moves end with it."""
@@ -174,7 +176,7 @@ class Mover:
         """Follows moves under way, finds out what is broken, plans, and begins moves."""
         await self._follow()
         await self._in_slices(self.broken.round(self._clock.now()), _COMPARED)
-        self._forget()
+        await self._forget()
         for signature in [signature for signature in self._planned if signature not in self.broken.found]:
             del self._planned[signature]
         if not self.broken.found:
@@ -187,21 +189,22 @@ class Mover:
         """``weight``: how much longer the pause after the round is than these steps."""
         begun = self._clock.now()
         while True:
+            # A slice goes on from one call to the next, because there may be many short ones without a pause between them.
+            if (now := self._clock.now()) - self._slice >= _SLICE_SECONDS:
+                self._worked += weight * (now - begun)
+                await self._clock.sleep(_PAUSE_SECONDS)
+                self._slice = begun = self._clock.now()
             try:
                 next(steps)
             except StopIteration as end:
                 self._worked += weight * (self._clock.now() - begun)
                 result: T = end.value
                 return result
-            if (spent := self._clock.now() - begun) >= _SLICE_SECONDS:
-                self._worked += weight * spent
-                await self._clock.sleep(_PAUSE_SECONDS)
-                begun = self._clock.now()
 
-    def _forget(self) -> None:
+    async def _forget(self) -> None:
         """Drops what concerns controllers and policies of which nothing is left."""
         if waiting := self._blocks.awaiting_pods():
-            self._blocks.see_pods(self._pods_of(waiting))
+            self._blocks.see_pods(await self._in_slices(self._pods_of(waiting)))
         controllers = [(found.namespace, found.controller) for found in self.broken.found]
         broken = {(namespace, f"{owner.kind}/{owner.name}") for namespace, owner in controllers if owner is not None}
         self._blocks.forget(self._clock.now(), broken)
@@ -360,7 +363,7 @@ class Mover:
         if not isinstance(again, Move):
             return
         now = self._clock.now()
-        known = frozenset(other.uid for other in self._pods_of({key})[key])
+        known = frozenset(other.uid for other in at_once(self._pods_of({key}))[key])
         self.under_way[key] = UnderWay(again, watched, now, known)
         self._of_policy[watched.policy.key] += 1
         self._index.reserved.reserve(key, [Slot(pod.uid, again.target)], inf)
@@ -394,7 +397,7 @@ class Mover:
 
     async def _is_settled(self, pod: Pod, key: GroupKey) -> bool:
         """Whether every other pod of the controller runs and is ready, as far as its youngest pod shows; reads the pod too."""
-        pods = self._pods_of({key})[key]
+        pods = (await self._in_slices(self._pods_of({key})))[key]
         if any(other.terminating or not other.node for other in pods):
             self._wait(key, "its controller has pods that are terminating or pending", FOLLOW_SECONDS)
             return False
@@ -422,8 +425,8 @@ class Mover:
 
     # -- moves under way
 
-    def _pods_of(self, keys: Collection[GroupKey]) -> dict[GroupKey, list[Pod]]:
-        """The pods of controllers. O(signatures + pods without a node)."""
+    def _pods_of(self, keys: Collection[GroupKey]) -> Steps[dict[GroupKey, list[Pod]]]:
+        """The pods of controllers. O(signatures + pods on their nodes + pods without a node)."""
         view = self._index.view
         found: dict[GroupKey, list[Pod]] = {key: [] for key in keys}
         wanted = {(key.namespace, key.value) for key in keys}
@@ -435,7 +438,10 @@ class Mover:
             return (signature.namespace, f"{controller.kind}/{controller.name}") in wanted
 
         for placed in view.placed(None, is_wanted):
-            for number in placed.nodes if placed is not None else ():
+            yield
+            for at, number in enumerate(list(placed.nodes) if placed is not None else (), start=1):
+                if at % _NODES_A_STEP == 0:
+                    yield
                 pods = [pod for pod in view.pods_on(number).values() if placed is not None and placed.are(pod)]
                 for pod in pods:
                     if (key := move_key(pod)) is not None:
@@ -448,12 +454,17 @@ class Mover:
 
     async def _follow(self) -> None:
         """Finds the replacements of moves under way, and ends the moves that are over."""
+        self._slice = self._clock.now()
         if not self.under_way:
             return
-        pods = self._pods_of(self.under_way.keys())
+        # A replacement that has been found is looked up, which costs less than a search on the nodes.
+        replacements = {key: self._index.pods.get(each.replacement) for key, each in self.under_way.items()}
+        missing = [key for key, pod in replacements.items() if pod is None or pod.terminating]
+        pods = await self._in_slices(self._pods_of(missing)) if missing else {}
         for key, under_way in list(self.under_way.items()):
             # An assumed pod is on a node, and the watch may not show it there, or not any more.
-            shown = [self._index.pods.get(pod.uid) for pod in pods[key] if pod.uid not in under_way.known]
+            known = [under_way.replacement, *(pod.uid for pod in pods.get(key, ()) if pod.uid not in under_way.known)]
+            shown = map(self._index.pods.get, known)
             new = [pod for pod in shown if pod is not None and not pod.terminating]
             bound = [pod for pod in new if pod.node]
             if bound:

@@ -21,7 +21,7 @@ from extender.model.objects import Object, Pod
 from extender.model.policies import JsonObject, PolicyObject
 from extender.settings.configuration import Settings
 from extender.wire.policies.policies_v1 import read_policy
-from tests.builders import extender_args, index_of, node, pod_json, settings, term
+from tests.builders import extender_args, index_of, node, pod_json, settings, spread, term
 from tests.deciding import filter_nodes
 from tests.fakes import FakeClock
 from tests.features.execution.watching import ROOM, SETTINGS, SPREAD, watch, web, zoned
@@ -436,3 +436,16 @@ async def test_each_policy_has_numbers_of_its_moves() -> None:
         "stuck": 1,
         "stuckReasons": [{"reason": "no node passes", "constraints": 1}],
     }
+
+
+async def test_many_short_plans_make_pauses_too() -> None:
+    fields = [
+        {"app": f"web-{at}", "owner": ("ReplicaSet", f"web-{at}"), "spreads": [spread("zone", app=f"web-{at}")]}
+        for at in range(20)
+    ]
+    pods = [replace(web(f"{of['app']}-{at}", "a0", **of), start_time=OLD) for of in fields for at in range(2)]
+    here = scene(*zoned(1, 1), *pods, policy=watch())
+    here.clock.step = 0.0003  # a plan reads the clock a few times, which is less than a slice
+    await here.mover.round()
+    assert len(here.states) == 20
+    assert here.clock.slept.count(0.01) >= 10
