@@ -12,11 +12,16 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from extender.doctor.certificate_faults import CertificateFault, certificate_fault
+from extender.doctor.certificate_faults import (
+    PROBLEMS_OF_WEBHOOK,
+    WEBHOOK_ADDRESS,
+    CertificateFault,
+    certificate_fault,
+    remedy_of_webhook,
+)
 from extender.doctor.facts import (
     APPLY_KINDS,
     APPLY_OVERLAY,
-    RENEW,
     Facts,
     Finding,
     PolicyFacts,
@@ -84,7 +89,7 @@ def _webhook(facts: PolicyFacts, webhook: Webhook) -> Iterator[Finding]:
         yield Finding("error", "webhook", f"{name} does not exist: the API server calls no webhook", remedy)
     for name in facts.untrusted:
         problem = f"the caBundle of {name} does not verify the serving certificate: every call of the webhook fails"
-        yield Finding("error", "webhook", problem, _certificate_remedy(CertificateFault.OTHER_CA, webhook))
+        yield Finding("error", "webhook", problem, remedy_of_webhook(CertificateFault.OTHER_CA, webhook))
     for name, ready in facts.services.items():
         if ready is None:
             remedy = f"{_COMPONENT}; or set policies.webhook.service and serviceNamespace"
@@ -111,51 +116,15 @@ def _calls(facts: PolicyFacts, settings: Settings) -> Iterator[Finding]:
 def _cause(text: str, webhook: Webhook) -> tuple[str, str]:
     """The cause of a failed call, by the error of the API server, and its remedy."""
     if fault := certificate_fault(text):
-        return _PROBLEMS[fault], _certificate_remedy(fault, webhook)
+        return PROBLEMS_OF_WEBHOOK[fault], remedy_of_webhook(fault, webhook)
     way = "policies.webhook.url" if webhook.url else f"port {webhook.bind_address.port} of the extender's pods"
     if "refused" in text:
-        return f"nothing listens at {way}", f"see whether the extender's pods run, and correct {_NAMES}"
+        return f"nothing listens at {way}", f"see whether the extender's pods run, and correct {WEBHOOK_ADDRESS}"
     if "could not find the requested resource" in text or "HTTP response to HTTPS client" in text:
-        return f"another program answers at {way}", f"correct {_NAMES}, without a path"
+        return f"another program answers at {way}", f"correct {WEBHOOK_ADDRESS}, without a path"
     what = f"no answer comes in {webhook.timeout}, for which each pod waits"
     blocked = f"let the API server connect to {way}: look for a firewall or NetworkPolicy in between"
     return what, f"{blocked}; if there is none, the process hangs: restart it"
-
-
-_NAMES: Final = "policies.webhook.url, or service and serviceNamespace"
-_PROBLEMS: Final[Mapping[CertificateFault, str]] = {
-    CertificateFault.EXPIRED: "its certificate has expired",
-    CertificateFault.NOT_YET_VALID: "its certificate is not valid yet",
-    CertificateFault.OTHER_CA: "the caBundle of its configuration lacks the CA that signed its certificate",
-    CertificateFault.OTHER_NAME: "its certificate lacks the name or address that is called",
-}
-
-
-def _certificate_remedy(fault: CertificateFault, webhook: Webhook) -> str:
-    """The remedy, by where the certificate comes from."""
-    if fault is CertificateFault.NOT_YET_VALID:
-        return "synchronize the clocks of the API server and of the extender with NTP"
-    source = webhook.certificates
-    if fault is CertificateFault.EXPIRED and source != "own":
-        return f"{RENEW}; the service reloads the files by itself"
-    remedies = {
-        (CertificateFault.OTHER_NAME, "own"): f"correct {_NAMES}: the leader makes a certificate for that name",
-        (
-            CertificateFault.OTHER_NAME,
-            "files",
-        ): f"write a pair for that name into policies.webhook.certFile and keyFile, or correct {_NAMES}",
-        (CertificateFault.OTHER_NAME, "cert-manager"): "add that name to dnsNames of the Certificate",
-        (
-            CertificateFault.OTHER_CA,
-            "files",
-        ): "put the CA that signed certFile into policies.webhook.caFile: the leader writes it into caBundle",
-        (CertificateFault.OTHER_CA, "cert-manager"): "see whether cert-manager's CA injector runs: it writes caBundle",
-    }
-    own = f"the leader makes and renews it: see its log, and whether {_MAY_WRITE}"
-    return remedies.get((fault, source), own)
-
-
-_MAY_WRITE: Final = "it may write the Secret and both webhook configurations"
 
 
 def _urls(facts: Facts, policies: PolicyFacts) -> Iterator[Finding]:
@@ -164,7 +133,9 @@ def _urls(facts: Facts, policies: PolicyFacts) -> Iterator[Finding]:
     way = "set policies.webhook.url to where the API server reaches policies.webhook.bindAddress, without a path"
     for url, why in policies.lost_urls.items():
         fault = certificate_fault(why)
-        remedy = way if fault is None else _certificate_remedy(fault, webhook)
+        if fault is CertificateFault.OTHER_CA and policies.untrusted:
+            continue  # that finding names the configuration
+        remedy = way if fault is None else remedy_of_webhook(fault, webhook)
         yield Finding("error", "webhook", f"{url}, the webhook's, does not lead to it: {why}", remedy)
     if facts.total("extender_admission_reviews_total") > 0:
         return  # the API server has reached this replica, so only this machine may not reach it

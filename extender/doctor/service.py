@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from extender.doctor.certificate_faults import CertificateFault, certificate_fault
+from extender.doctor.certificate_faults import CertificateFault, certificate_fault, remedy_of_webhook
 from extender.doctor.facts import RENEW, Facts, Finding, SchedulerCalls, Severity, granting
 from extender.index.counts.namespace_budgets import OTHERS
 from extender.model.answers.shadow import COMPARED, DIFFERING, RESULTS
@@ -21,6 +21,7 @@ from extender.settings.configuration import Settings, in_pod_of, mode_defaults, 
 from extender.wire.api_calls import API_CALLS
 
 _SILENT_WATCH_SECONDS: Final = 120.0
+_WEBHOOK_CERTIFICATE: Final = "webhook certificate"  # the readiness check
 # The API server's text about a missing permission, in the readiness check of a kind or of the Lease.
 _DENIED: Final = re.compile(r'cannot (?P<verb>[a-z]+) resource "(?P<resource>[a-z/]+)"')
 _NO_CALL_SECONDS: Final = 1800.0
@@ -65,6 +66,8 @@ def _readiness(facts: Facts) -> Iterator[Finding]:
             remedy = "requests are answered with 503 until it passes; see the service's log"
             if name.startswith("webhook"):
                 remedy = "the API server does not call this replica until it passes; see the service's log"
+            if name == _WEBHOOK_CERTIFICATE and (fault := certificate_fault(problem)):
+                remedy = remedy_of_webhook(fault, facts.settings.policies.webhook)
             if denied := _DENIED.search(problem):
                 remedy = granting(denied["resource"], denied["verb"], facts.settings)
             yield Finding("error", "ready", f"readiness check {name} fails: {problem}", remedy)

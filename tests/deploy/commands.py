@@ -20,10 +20,11 @@ from tests.doctor.test_policies import in_use, policed
 from tests.features.quotas.test_findings import MISTAKES as WRONG_QUOTAS
 
 RUNBOOK: Final = (ROOT / "grafana" / "runbook.md").read_text("utf-8")
-SYMPTOMS: Final = (ROOT / "deploy" / "docs" / "troubleshoot.md").read_text("utf-8").partition("\n## What can fail")[0]
+SYMPTOMS: Final = (ROOT / "deploy" / "docs" / "troubleshoot.md").read_text("utf-8")
 VARIABLES: Final = {"HOST": "localhost"} | dict(re.findall(r"^    ([A-Z_]+)=(\S+) +#", RUNBOOK, re.MULTILINE))
 _MANY: Final = 12  # more than are named one by one
 _COMMAND: Final = re.compile(r"`((?:kubectl|extender|curl) [^`]+)`")
+_LINE: Final = re.compile(r"^    ((?:kubectl|extender|curl) .+)$", re.MULTILINE)
 _NAMED: Final = ("extender certs", "kubectl placement")  # where they come from, not what to run
 _KINDS: Final = (
     "podschedulingpolicies.placement.extender.dev",
@@ -34,7 +35,7 @@ _KINDS: Final = (
 
 def of_runbook() -> list[str]:
     """Each command of the runbook and of the page of symptoms once, in order."""
-    return list(dict.fromkeys(_commands(RUNBOOK + SYMPTOMS)))
+    return list(dict.fromkeys([*_commands(RUNBOOK + SYMPTOMS), *_LINE.findall(SYMPTOMS)]))
 
 
 def in_sources() -> set[str]:

@@ -44,11 +44,18 @@ def test_namespaces_are_named_whose_pods_wait_for_the_budget_or_will_soon() -> N
 
 
 @pytest.mark.parametrize(
-    ("check", "remedy"),
-    [("pods", "requests are answered with 503"), ("webhook: serving", "the API server does not call this replica")],
+    ("check", "problem", "remedy"),
+    [
+        ("pods", "not yet", "requests are answered with 503"),
+        ("webhook certificate", "not yet", "the API server does not call this replica"),
+        ("webhook certificate", "expired on 2026-02-01T00:00:00Z", "the leader makes and renews it"),
+        ("webhook certificate", "not valid before 2026-02-01T00:00:00Z", "synchronize the clocks"),
+    ],
 )
-def test_the_remedy_of_a_readiness_check_says_what_is_not_served_until_then(check: str, remedy: str) -> None:
-    (found,) = diagnose(replace(GOOD, readiness={check: "not yet"}))
+def test_the_remedy_of_a_readiness_check_says_what_is_not_served_until_then(
+    check: str, problem: str, remedy: str
+) -> None:
+    (found,) = diagnose(replace(GOOD, readiness={check: problem}))
     assert found.remedy.startswith(remedy)
 
 
