@@ -473,6 +473,16 @@ def test_the_notes_of_a_release_have_the_commands_up_to_the_first_pod_and_no_esc
     )
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_notes_name_what_is_left_to_do_in_a_layout(layout: str) -> None:
+    """For kube-scheduler outside of the release, and for pods of several schedulers."""
+    values: Json = {"layout": layout, "policies": {"enabled": True}}
+    notes = helm("install", "release", str(CHART), "--dry-run=client", "--namespace=any", values=values)
+    assert ('"kube-scheduler of a service", has the commands, with namespace=any.' in notes) == (layout == "service")
+    assert ("deploy/overlays/schedulers/policy.yaml gives each new pod" in notes) == (layout == "schedulers")
+    assert "kubectl run first --image=" in notes
+
+
 @EACH
 def test_helm_finds_nothing_wrong(layout: str) -> None:
     printed = helm("lint", "--strict", str(CHART), values={"layout": layout, **EVERYTHING})

@@ -127,7 +127,11 @@ async def test_with_the_configurations_and_accounts_of_an_overlay_a_real_schedul
 
 @pytest.mark.parametrize(
     ("title", "name", "namespace"),
-    [("Second scheduler", "second-scheduler", "kube-system"), ("Service", "service", "placement-extender")],
+    [
+        ("Second scheduler", "second-scheduler", "kube-system"),
+        ("Service", "service", "placement-extender"),
+        ("Several schedulers", "schedulers", "placement-shared"),
+    ],
 )
 async def test_the_commands_of_the_readme_install_everything_that_the_pods_mount(
     cluster: Cluster, tmp_path: Path, title: str, name: str, namespace: str
