@@ -71,7 +71,7 @@ KNOWN_FEATURES = {
     "compose/foundation.py": {"quotas.table"},
     "compose/reporting.py": {"quotas.crossing", "quotas.table"},
     "compose/service.py": {"execution.building", "quotas.crossing"},
-    "cli/doctor.py": {"quotas.report"},
+    "cli/doctor.py": {"execution.report", "quotas.report"},
 }
 FORBIDDEN_BELOW = {
     "asyncio",

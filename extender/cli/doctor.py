@@ -42,6 +42,7 @@ from extender.doctor.surroundings import (
     unasked_names,
 )
 from extender.doctor.versions import examine_versions
+from extender.features.execution.report import examine_moves
 from extender.features.quotas.report import examine_quotas
 from extender.kube.credentials import Access
 from extender.kube.diagnosis import AccessReviews, read_api_server, read_dropped_fields, read_pod_conditions
@@ -157,6 +158,7 @@ def examine(arguments: argparse.Namespace) -> tuple[list[Finding], list[str]]:
         *examine_versions(facts),
         *examine_deployment(facts, scheduler),
         *examine_policies(facts),
+        *examine_moves(facts),
         *examine_quotas(facts),
         *examine_groups(facts),
     ]

@@ -114,7 +114,8 @@ def _run(arguments: argparse.Namespace) -> int:
     current = _current_namespace(kube)
     if not getattr(arguments, "namespace", current):
         arguments.namespace = current
-    if "extender_namespace" not in arguments or arguments.url:
+    # `moves --plan` computes from the objects of the cluster, so it needs no service.
+    if "extender_namespace" not in arguments or arguments.url or getattr(arguments, "plan", False):
         return int(run(arguments))
     with ExitStack() as held, ExitStack() as files:
         try:

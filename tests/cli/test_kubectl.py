@@ -64,6 +64,8 @@ async def test_the_commands_that_read_the_cluster_take_the_context(plugin: Plugi
     assert await plugin.run("groups") == (0, "no groups of gated pods\n", "")
     code, document, _ = await plugin.run("quota", "report", "-o", "yaml")
     assert (code, yaml.safe_load(document)["pods"]) == (0, [])
+    code, table, error = await plugin.run("moves", "--plan")
+    assert (code, table.splitlines()[-1]) == (0, "no watched constraint is broken"), error
     policy = {"podSelector": {}, "when": ["Admission"], "nodeSelector": {"disk": "ssd"}}
     meta = {"apiVersion": "placement.extender.dev/v1alpha1", "kind": "PodSchedulingPolicy"}
     given = {**meta, "metadata": {"name": "ssd", "namespace": "shop"}, "spec": policy}

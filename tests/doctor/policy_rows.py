@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from extender.features.execution.directive import PAUSED_ANNOTATION
 from extender.simulator.apiserver.kinds import (
     GROUP_PLACEMENTS,
     MUTATING_WEBHOOKS,
@@ -19,7 +20,7 @@ from tests.cli.doctor_set_up import WEBHOOK
 from tests.cli.group_objects import POLICY, member
 from tests.deploy.building import DEPLOY, ROOT, load_all, of_kind
 from tests.deploy.policies.examples import policy
-from tests.doctor.cluster_rows import Change, Playing, Remedy, Row
+from tests.doctor.cluster_rows import Change, Playing, Remedy, Row, denying, granted_by_the_manifest
 from tests.features.quotas.tenants import SCOPE, quota_json
 from tests.policies import policy_json
 from tests.simulator.plain import pod
@@ -227,6 +228,60 @@ POLICIES = {
         (selected,),
     ),
 }  # fmt: skip
+
+
+def watching(**execution: object) -> dict[str, Any]:
+    return {"when": ["Execution"], "execution": {"mode": "Evict", **execution}}
+
+
+def paused(one: Playing) -> None:
+    found = policy("PodSchedulingPolicy", "watch", **watching())
+    found["metadata"]["annotations"] = {PAUSED_ANNOTATION: "yes"}
+    one.put(OF_NAMESPACE, found)
+
+
+def resumed(one: Playing, text: str) -> None:
+    assert text == "`extender moves resume watch -n default`"
+    with_policy("watch", **watching())(one)
+
+
+NODES_ONLY = ["NodeAffinity"]
+MOVES = {
+    "no permission to evict": Row(
+        "the account may not create pods/eviction*",
+        "apply your overlay",
+        denying("create/pods/eviction"),
+        (granted_by_the_manifest,),
+    ),
+    "paused moves": Row(
+        "the moves of PodSchedulingPolicy/default/watch are paused by the annotation *",
+        "`extender moves resume watch -n default`",
+        paused,
+        (resumed,),
+    ),
+}
+MOVES_BESIDE_PLUGINS = {
+    "constraints that plugins decide": Row(
+        "of the constraints about other pods PodSchedulingPolicy/default/watch can watch only what policies direct: *",
+        "set spec.execution.constraints: [NodeAffinity]",
+        with_policy("watch", **watching()),
+        (corrected("watch", **watching(constraints=NODES_ONLY)),),
+    ),
+    "moves that plugins may reject": Row(
+        "PodSchedulingPolicy/default/watch may move a pod in vain: *",
+        "set spec.execution.mode: Report",
+        with_policy("watch", **watching(constraints=NODES_ONLY)),
+        (corrected("watch", **watching(constraints=NODES_ONLY, mode="Report")),),
+    ),
+}
+MOVES_SWITCHED_OFF = {
+    "nothing is watched": Row(
+        "execution.enabled is false: PodSchedulingPolicy/default/watch watches no running pod",
+        "set execution.enabled: true, or remove Execution from `when`",
+        with_policy("watch", **watching()),
+        (corrected("watch"),),
+    ),
+}
 
 
 def a_quota(**fields: Any) -> Change:

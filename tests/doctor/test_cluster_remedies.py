@@ -13,12 +13,15 @@ import pytest
 from extender.tasks.webhook import keeper
 from tests.cli.doctor_set_up import Setup, installed_policies, kept, set_up, with_policies
 from tests.doctor.cluster_rows import SURROUNDINGS, Playing, Row
-from tests.doctor.policy_rows import POLICIES, QUOTAS
+from tests.doctor.policy_rows import MOVES, MOVES_BESIDE_PLUGINS, MOVES_SWITCHED_OFF, POLICIES, QUOTAS
 from tests.fakes import PATIENCE
 
 GROUPS: dict[str, tuple[Mapping[str, Row], dict[str, Any]]] = {
     "surroundings": (SURROUNDINGS, {}),
     "policies": (POLICIES, {"policies": with_policies()}),
+    "moves": (MOVES, {"policies": with_policies()}),
+    "moves in augment": (MOVES_BESIDE_PLUGINS, {"policies": with_policies(), "mode": "augment"}),
+    "moves switched off": (MOVES_SWITCHED_OFF, {"policies": with_policies(), "execution": {"enabled": False}}),
     "quotas": (QUOTAS, {"quota": {"enabled": True}}),
 }
 ROWS = [(group, name) for group, (rows, _) in GROUPS.items() for name in rows]
