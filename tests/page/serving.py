@@ -15,7 +15,6 @@ from yarl import URL
 
 from extender.cli.simulate import lead_to_webhook, read_objects, read_scenario, scenario_settings
 from extender.compose.embedded import service_running
-from extender.model.answers.explanations import Value
 from extender.simulator.scenario.play import Player
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 
@@ -62,7 +61,7 @@ class Proxy:
     url: str = ""
     refusal: int = 0
     requests: list[str] = field(default_factory=list)
-    answers: dict[str, Value] = field(default_factory=dict)
+    answers: dict[str, msgspec.Struct] = field(default_factory=dict)
     streams: list[web.Request] = field(default_factory=list)
 
     async def forward(self, request: web.Request) -> web.StreamResponse:

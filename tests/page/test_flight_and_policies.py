@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
-from extender.model.answers.explanations import Value
+from extender.features.execution.answers import MoveRow, MovesAnswer
 from extender.model.answers.pages import (
     AmountRow,
     GroupPage,
@@ -71,7 +72,7 @@ RELEASING = PolicyRow(
 )
 
 
-async def show(page: Page, proxy: Proxy, view: str, answers: dict[str, Value], *words: str) -> str:
+async def show(page: Page, proxy: Proxy, view: str, answers: dict[str, Struct], *words: str) -> str:
     """The text of a view with these answers, once it holds all words."""
     proxy.answers = answers
     await page.browser.open(f"{proxy.url}/ui/#/{view}")
@@ -81,7 +82,7 @@ async def show(page: Page, proxy: Proxy, view: str, answers: dict[str, Value], *
 async def test_preemptions_are_shown_with_the_pods_that_end_and_groups_with_how_far_they_are(
     page: Page, proxy: Proxy
 ) -> None:
-    answers: dict[str, Value] = {
+    answers: dict[str, Struct] = {
         "/v1/preemptions": PreemptionPage((PREEMPTION,)),
         "/v1/groups": GroupPage((GROUP,), more=7),
     }
@@ -97,8 +98,24 @@ async def test_preemptions_are_shown_with_the_pods_that_end_and_groups_with_how_
     assert await page.browser.script(link) == "#/pods/shop/urgent"
 
 
+async def test_broken_constraints_of_running_pods_are_shown_with_their_moves(page: Page, proxy: Proxy) -> None:
+    move = MoveRow(
+        "shop/web-0", "TopologySpread", "zone=a has 3 pods", "a0", "ClusterPodSchedulingPolicy/watch", "underWay"
+    )
+    stuck = replace(move, pod="shop/web-1", state="stuck", why="no node passes: <b>none</b>")
+    answers: dict[str, Struct] = {
+        "/v1/preemptions": PreemptionPage(()),
+        "/v1/groups": GroupPage(()),
+        "/v1/moves": MovesAnswer((replace(move, target="b0"),), (stuck,), 2, 1, ("7 more rows",)),
+    }
+    shown = ("shop/web-0", "zone=a has 3 pods", "a0", "b0", "under way", "no node passes: <b>none</b>", "7 more rows")
+    await show(page, proxy, "flight", answers, *shown)
+    proxy.answers["/v1/moves"] = MovesAnswer()
+    await page.browser.until_text("No watched constraint is broken.")
+
+
 async def test_a_change_is_reported_to_screen_readers(page: Page, proxy: Proxy) -> None:
-    nothing: dict[str, Value] = {"/v1/preemptions": PreemptionPage(()), "/v1/groups": GroupPage(())}
+    nothing: dict[str, Struct] = {"/v1/preemptions": PreemptionPage(()), "/v1/groups": GroupPage(())}
     await show(page, proxy, "flight", nothing, "No pod is preempted now", "No group of gated pods waits")
     proxy.answers["/v1/groups"] = GroupPage((GROUP,))
     await page.browser.until_text("0 preemptions and 1 group in flight.", selector="#said")
@@ -115,14 +132,14 @@ async def test_policies_are_shown_with_what_they_direct_and_why_one_is_invalid(p
 
 async def test_the_domains_of_a_policy_are_shown_in_order_with_what_pods_have_of_them(page: Page, proxy: Proxy) -> None:
     shown = ("spot: 3 of 4 pods, 1500m of 2 cpu", "on-demand: 1 pods, may grow", "and 2 more")
-    answers: dict[str, Value] = {"/v1/policies": PolicyPage((*POLICIES, RELEASING))}
+    answers: dict[str, Struct] = {"/v1/policies": PolicyPage((*POLICIES, RELEASING))}
     text = await show(page, proxy, "policies", answers, *shown)
     assert text.index("spot:") < text.index("on-demand:")
 
 
 async def test_a_policy_has_a_page_with_its_domains_and_its_groups(page: Page, proxy: Proxy) -> None:
     group = replace(GROUP, policy="ClusterPodSchedulingPolicy/gangs")
-    answers: dict[str, Value] = {
+    answers: dict[str, Struct] = {
         "/v1/policies": PolicyPage((*POLICIES, RELEASING)),
         "/v1/groups": GroupPage((GROUP, group)),
     }

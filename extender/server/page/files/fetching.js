@@ -101,6 +101,7 @@ export const service = {
   decisionStream: (last) => `../v1/decisions/stream?last=${last}`,
   preemptions: (asked) => ask("v1/preemptions", asked),
   groups: (asked) => ask("v1/groups", asked),
+  moves: (asked) => ask("v1/moves", asked),
   policies: (asked) => ask("v1/policies", asked),
   manifest: (kind, name, asked) => ask(`v1/manifests/${encodeURIComponent(kind)}/${encodeURIComponent(name)}`, asked),
   whatif: (asked) => ask("v1/whatif", asked),

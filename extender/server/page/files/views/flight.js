@@ -1,27 +1,27 @@
-// What is under way: preemptions, and groups of gated pods that start together.
+// What is under way: preemptions, groups of gated pods that start together, and moves of running pods.
 
 import { badge, bar, el, nothing, problem, section, table, update } from "../dom.js";
 import { podLinks } from "../constraint_bars.js";
-import { poll, service } from "../fetching.js";
+import { poll, Problem, service } from "../fetching.js";
 import { age, count, counted } from "../words.js";
 
 const EVERY = 2000;
 
 export function title() {
-  return "Preemptions and groups";
+  return "Preemptions, groups and moves";
 }
 
 export function open({ outlet, signal, say }) {
   let last = "";
   const question = async () => {
     const preemptions = await service.preemptions({ signal });
-    return { preemptions, groups: await service.groups({ signal }) };
+    return { preemptions, groups: await service.groups({ signal }), moves: await moves(signal) };
   };
   return poll(question, {
     every: EVERY,
     signal,
-    onAnswer: ({ preemptions, groups }) => {
-      update(outlet, draw(preemptions, groups));
+    onAnswer: ({ preemptions, groups, moves }) => {
+      update(outlet, draw(preemptions, groups, moves));
       const now = `${counted(preemptions.preemptions.length, "preemption")} and ${counted(groups.groups.length, "group")} in flight.`;
       if (last && now !== last) say(now);
       last = now;
@@ -30,8 +30,22 @@ export function open({ outlet, signal, say }) {
   });
 }
 
-function draw(preemptions, groups) {
-  return [section("Preemptions", preemptionTable(preemptions)), section("Groups of gated pods", groupTable(groups))];
+/** Null where no constraints of running pods are watched. */
+async function moves(signal) {
+  try {
+    return await service.moves({ signal });
+  } catch (error) {
+    if (error instanceof Problem) return null;
+    throw error;
+  }
+}
+
+function draw(preemptions, groups, moves) {
+  return [
+    section("Preemptions", preemptionTable(preemptions)),
+    section("Groups of gated pods", groupTable(groups)),
+    moves ? section("Broken constraints of running pods", moveTable(moves)) : null,
+  ];
 }
 
 function preemptionTable(found) {
@@ -72,6 +86,24 @@ function groupTable(found) {
   ];
   return [table("Pods that start together, and how far they are", columns, rows, (each) => `${each.policy} ${each.namespace} ${each.key}`), more(found)];
 }
+
+function moveTable(found) {
+  const rows = [...(found.moves ?? []), ...(found.stuck ?? [])];
+  const notes = (found.notes ?? []).map((text) => el("p", { class: "note" }, text));
+  if (!rows.length) return notes.length ? notes : nothing("No watched constraint is broken.");
+  const columns = [
+    { head: "Pod", isName: true, cell: (each) => [podLinks([each.pod]), el("p", { class: "under" }, each.policy)] },
+    { head: "What is broken", cell: (each) => each.broken },
+    { head: "For", isNumber: true, cell: (each) => (each.since ? age(each.since) : "–") },
+    { head: "On node", isShort: true, cell: (each) => each.source },
+    { head: "Moves to", isShort: true, cell: (each) => each.target || "–" },
+    { head: "State", cell: (each) => [badge(STATES[each.state] ?? each.state), el("p", { class: "under" }, each.why ?? "")] },
+  ];
+  const caption = "Required constraints that no longer hold, and the moves that mend them";
+  return [table(caption, columns, rows, (each) => `${each.pod} ${each.constraint} ${each.broken}`), ...notes];
+}
+
+const STATES = { underWay: "under way" };
 
 /** How many pods the group is to have: as many as it has where they do not tell. */
 function wanted(each) {

@@ -64,6 +64,8 @@ function draw({ found, constraints, decisions }, namespace, name, node) {
     el("p", { class: "summary" }, badge(explained ? found.state : "not pending", KINDS[found.state] ?? "good"), ` ${verdict(found)}`),
     found.group ? el("p", { class: "note" }, `Held with its group ${found.group.group} of ${found.group.policy}, which is ${found.group.state}: ${found.group.text || found.group.reason}.`) : null,
     found.gates && !found.group ? el("p", { class: "note" }, `Held at scheduling gates: ${found.gates.join(", ")}.`) : null,
+    ...(found.broken ?? []).map((text) => el("p", { class: "note" }, `Broken: ${text}.`)),
+    found.move ? el("p", { class: "note" }, `${found.broken?.length ? "Move" : "Watched"}: ${found.move}.`) : null,
     found.rejection ? el("p", { class: "quote" }, "The scheduler says: ", found.rejection) : null,
     found.asked ? el("p", { class: "note" }, asking(found.asked.text)) : null,
     found.isChanged ? el("p", { class: "note" }, "The cluster changed while this was computed, so parts may not agree.") : null,
