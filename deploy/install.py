@@ -227,7 +227,7 @@ def deploy(name: str, reference: str, *, has_policies: bool, timeout: int) -> No
             ) from error
     print(
         f"\nReady. {layout.then}\n\n"
-        f"`kubectl placement doctor` checks the installation, and `make undeploy LAYOUT={name}` removes it."
+        f"`kubectl placement doctor` checks the installation (deploy/docs/verify.md), and `make undeploy LAYOUT={name}` removes it."
     )
 
 
