@@ -312,13 +312,16 @@ def _watches(facts: Facts) -> Iterator[Finding]:
             yield Finding("warning", "watches", problem, "the service's log names them; update the extender")
 
 
+_ALLOWED: Final = ("ok", "notfound", "conflict")  # authorization comes first
+
+
 def _writes(facts: Facts) -> Iterator[Finding]:
-    """Calls that the API server has forbidden, and that have not succeeded since."""
+    """Calls that the API server has forbidden, and that it has not allowed since."""
     name = "extender_last_api_write_timestamp_seconds"
     for sample in facts.series(name):
         call, result = sample.labels["call"], sample.labels["result"]
-        # A success after the last rejection: the permission was granted meanwhile.
-        is_over = facts.latest(name, call=call, result="ok") > sample.value
+        # A later result that only an allowed call has: the permission was granted meanwhile.
+        is_over = any(facts.latest(name, call=call, result=allowed) > sample.value for allowed in _ALLOWED)
         if result != "forbidden" or is_over:
             continue
         problem = f"the API server forbids the service's call {call}, last {ago(facts.now - sample.value)} ago"

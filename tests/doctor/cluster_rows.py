@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import shlex
+import subprocess
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import yaml
 
 from extender.cli.files import read_yaml
 from extender.settings.configuration import API_VERSION, KIND
 from extender.simulator.apiserver.kinds import LEASES, PODS, ServedKind
 from extender.simulator.json_objects import JsonObject
-from tests.cli.doctor_set_up import Setup
+from tests.cli.doctor_set_up import Setup, stands
+from tests.cli.serving import QUESTION
 from tests.deploy.building import ROOT, load_all, of_kind, overlay
 from tests.simulator.plain import pod
 
@@ -41,6 +45,9 @@ class Playing:
 
     def remove(self, kind: ServedKind, key: str) -> None:
         self.setup.api.store.remove(kind, key)
+
+    def has(self, kind: ServedKind, key: str) -> bool:
+        return key in self.setup.api.store.table(kind).objects
 
     def read(self, kind: ServedKind, key: str) -> JsonObject:
         return self.setup.api.store.find(kind, key).read()
@@ -63,8 +70,8 @@ class Playing:
         return document
 
 
-Change = Callable[[Playing], None]
-Remedy = Callable[[Playing, str], None]
+Change = Callable[[Playing], Awaitable[None] | None]
+Remedy = Callable[[Playing, str], Awaitable[None] | None]
 
 
 @dataclass(frozen=True)
@@ -283,6 +290,27 @@ def at_the_service(one: Playing, _: str) -> None:
     one.arguments = ["--no-cluster", "--url", one.setup.url]
 
 
+def unknown_settings(one: Playing) -> None:
+    one.arguments = ["--no-cluster", "--url", "http://127.0.0.1:9"]
+
+
+def with_its_file(one: Playing, text: str) -> None:
+    assert "with --config" in text
+    one.arguments += ["--config", str(one.setup.folder / "extender.yaml")]
+
+
+def readable_key(one: Playing) -> None:
+    key = one.setup.folder / "client.key"
+    key.write_text("key", "utf-8")
+    key.chmod(0o644)
+    one.arguments = ["--key-file", str(key)]
+
+
+def as_printed(_: Playing, text: str) -> None:
+    """The remedy is a command."""
+    subprocess.check_call(shlex.split(text))
+
+
 SURROUNDINGS = {
     "permissions to watch": Row(
         "the account may not watch nodes", "apply your overlay", denying("watch/nodes"), (granted_by_the_manifest,)
@@ -293,7 +321,7 @@ SURROUNDINGS = {
         denying("patch/pods/status"),
         (granted_by_the_manifest,),
     ),
-    "clocks": Row("the clock of the API server is * behind this one", "synchronize the clocks", behind, (in_time,)),
+    "clocks": Row("the clock of the API server is * s behind this one", "synchronize the clocks", behind, (in_time,)),
     "replicas without election": Row(
         "2 replicas of the extender run and leaderElection.enabled is false: *",
         "set leaderElection.enabled: true, or run one replica",
@@ -395,4 +423,89 @@ SURROUNDINGS = {
         "http://*/nowhere/configz answers 404", "check that --url is the address of the extender", at("/nowhere"),
         (at_the_service,),
     ),
+    "unknown settings": Row(
+        "the settings of the extender are not known, so permissions, policies and the scheduler's configuration *",
+        "give the extender's configuration file with --config",
+        unknown_settings,
+        (with_its_file,),
+    ),
+    "a key that all may read": Row(
+        "every account of this machine can read */client.key", "chmod 600", readable_key, (as_printed,)
+    ),
 }  # fmt: skip
+
+
+# -- the calls of kube-scheduler
+
+
+async def called(one: Playing, times: int = 1, **question: object) -> None:
+    """What kube-scheduler does, once it has the entry of the extender."""
+    async with aiohttp.ClientSession() as session:
+        for _ in range(times):
+            await session.post(f"{one.setup.url}/filter", json=QUESTION | question)
+
+
+def placed_without(one: Playing) -> None:
+    one.put(PODS, stands("bound", "node-a"))
+
+
+def with_the_generated_entry(one: Playing, text: str) -> Awaitable[None]:
+    assert "put the output of `extender config generate` into the scheduler's --config file and restart it" in text
+    return called(one)
+
+
+def hidden_pods(one: Playing) -> None:
+    one.setup.api.hides_pods = True
+
+
+def listed_pods(one: Playing, text: str) -> None:
+    assert "an account that may list pods" in text
+    one.setup.api.hides_pods = False
+
+
+def kept_out(one: Playing) -> None:
+    one.put(PODS, stands("kept-out", "", "0/1 nodes are available: 1 node(s) had untolerated taint(s)."))
+
+
+async def untainted(one: Playing, _: str) -> None:
+    """Its scheduler has a node then, and calls the extender."""
+    one.put(PODS, stands("kept-out", ""))
+    await called(one)
+
+
+async def whole_nodes(one: Playing) -> None:
+    nodes = [{"metadata": {"name": name}} for name in ("node-a", "node-b")]
+    await called(one, 3, NodeNames=None, Nodes={"items": nodes})
+
+
+def with_names(one: Playing, text: str) -> Awaitable[None]:
+    assert "set nodeCacheCapable: true" in text
+    return called(one, 300)
+
+
+CALLS = {
+    "pods are placed without it": Row(
+        "kube-scheduler has not called filter since the service started, but 1 pod was bound meanwhile: it places pods without the extender",
+        "put the output of `extender config generate`",
+        placed_without,
+        (with_the_generated_entry,),
+    ),
+    "pods that may not be listed": Row(
+        "kube-scheduler has not called filter since the service started; it is unknown whether any pod waited for it: *",
+        "run this command as an account that may list pods in all namespaces",
+        hidden_pods,
+        (listed_pods,),
+    ),
+    "tainted nodes": Row(
+        "kube-scheduler has not called filter since the service started: its own plugins reject every node first (*",
+        "remove the cause in the message, such as a taint or missing resources",
+        kept_out,
+        (untainted,),
+    ),
+    "whole nodes": Row(
+        "most requests contain whole nodes instead of names",
+        "set nodeCacheCapable: true in the scheduler's extenders entry",
+        whole_nodes,
+        (with_names,),
+    ),
+}

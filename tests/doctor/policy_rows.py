@@ -54,7 +54,8 @@ def an_older_crd(one: Playing) -> None:
 
 
 def no_service(one: Playing) -> None:
-    one.remove(SERVICES, f"default/{WEBHOOK}")
+    if one.has(SERVICES, key := f"default/{WEBHOOK}"):
+        one.remove(SERVICES, key)
 
 
 def the_service(one: Playing, text: str) -> None:
@@ -74,7 +75,8 @@ def replicas_run(one: Playing, _: str) -> None:
 
 
 def no_configuration(one: Playing) -> None:
-    one.remove(VALIDATING_WEBHOOKS, "placement-extender")
+    if one.has(VALIDATING_WEBHOOKS, "placement-extender"):  # the leader creates it again within seconds
+        one.remove(VALIDATING_WEBHOOKS, "placement-extender")
 
 
 def the_configuration(one: Playing, text: str) -> None:

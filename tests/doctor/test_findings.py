@@ -79,6 +79,16 @@ def test_nothing_is_found_where_nothing_is_wrong(facts: Facts) -> None:
     assert diagnose(facts) == []
 
 
+@pytest.mark.parametrize(("result", "count"), [("ok", 0), ("notfound", 0), ("conflict", 0), ("unreachable", 1)])
+def test_a_call_that_was_forbidden_is_allowed_by_a_later_result_that_only_allowed_calls_have(
+    result: str, count: int
+) -> None:
+    name = "extender_last_api_write_timestamp_seconds"
+    forbidden = Sample(name, {"call": "get_lease", "result": "forbidden"}, NOW - 60)
+    found = diagnose(sampled(forbidden, Sample(name, {"call": "get_lease", "result": result}, NOW - 30)))
+    assert [one.check for one in found] == ["writes"] * count
+
+
 LOCAL_AND_OPEN = {"bindAddress": "0.0.0.0:8888"}
 WITHOUT_ROLES = {"tls": {"certFile": "a.crt", "keyFile": "a.key", "clientCAFile": "ca.crt"}}
 READ_PODS = needed_permissions(Settings())[4]

@@ -33,6 +33,7 @@ from tests.e2e.wrong_set_ups import (
     examined,
     in_a_pod,
     scheduler_of,
+    until_nothing_is_found,
     until_tried,
 )
 from tests.simulator.plain import pod
@@ -66,6 +67,25 @@ async def test_each_mistake_in_the_configuration_of_a_scheduler_is_named_with_it
                     await until_tried(cluster, pods[name], is_bound=row.is_bound)
             looks = [examined(name, extender, documents[name], certificates, tmp_path) for name in ROWS]
             shown = await asyncio.gather(*looks)
+            # What the remedies say: the right fields and files, and a restart of kube-scheduler.
+            for program in programs.values():
+                program.stop()
+            right = {
+                name: {
+                    **document_of("right", extender.url, certificates),
+                    "leaderElection": {"resourceName": f"right-{scheduler_of(name)}"},
+                }
+                for name in ROWS
+            }
+            for name, document in right.items():
+                document["profiles"][0]["schedulerName"] = scheduler_of(name)
+            certificates.renew_server()
+            starts = [asyncio.to_thread(cluster.plane.run_scheduler, programs[name], right[name]) for name in ROWS]
+            await asyncio.gather(*starts)
+            for name in ROWS:
+                await cluster.board.bound(pods[name])
+            for name in ROWS:
+                await until_nothing_is_found(name, extender, right[name], certificates, tmp_path)
         finally:
             for program in programs.values():
                 program.stop()
@@ -94,8 +114,9 @@ async def test_a_right_overlay_is_not_blamed_and_its_missing_permissions_come_wi
                 await cluster.api.delete(lease)
             with in_a_pod(cluster, folder, name, token) as arguments:
                 await eventually_found(expected, *arguments)
-            if binding:
-                await kubectl(cluster, "apply", documents=known(name))
+                if binding:
+                    await kubectl(cluster, "apply", documents=known(name))
+                    await eventually_found([], *arguments, looks=40)
     finally:
         await kubectl(cluster, "delete", "--wait=false", "--ignore-not-found", documents=known(name))
 
@@ -108,6 +129,8 @@ async def test_a_webhook_whose_url_leads_nowhere_is_named(cluster: Cluster) -> N
     async with policed(cluster, url=url) as found:
         validate = ("webhook", said.replace("mutate", "validate"), remedy)
         await eventually_found([("webhook", said, remedy), validate], "--url", found.extender.url)
+    async with policed(cluster) as found:  # its URL is where it listens
+        await eventually_found([], "--url", found.extender.url)
 
 
 async def test_a_watch_that_never_worked_is_named_by_its_cause_alone(cluster: Cluster, tmp_path: Path) -> None:
@@ -121,3 +144,5 @@ async def test_a_watch_that_never_worked_is_named_by_its_cause_alone(cluster: Cl
                 ("permissions", "the account may not watch services", reader),
             ]
             await eventually_found(expected, "--url", extender.url)
+            await kubectl(cluster, "apply", documents=granted())
+            await eventually_found([], "--url", extender.url, looks=40)

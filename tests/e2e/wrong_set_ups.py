@@ -55,6 +55,7 @@ class Certificates:
     def __init__(self, folder: Path) -> None:
         now = datetime.now(UTC)
         ours, other = (Authority.make(name, now - timedelta(days=30), 400) for name in ("ours", "other"))
+        self._ours, self._folder = ours, folder
         self.server = write(folder, "server", ours.issue(HOST, now, 10.1, SERVER, [HOST]), ours)
         self.admin = write(folder, "admin", ours.issue(ADMIN, now, 90, CLIENT), ours)
         self.right = write(folder, "right", ours.issue(SCHEDULER, now, 90, CLIENT), ours)
@@ -62,6 +63,10 @@ class Certificates:
         expired = ours.issue(SCHEDULER, now - timedelta(days=20), 10, CLIENT)
         self.expired = write(folder, "expired", expired, ours)
         self.soon = write(folder, "soon", ours.issue(SCHEDULER, now, 10.1, CLIENT), ours)
+
+    def renew_server(self) -> None:
+        """The extender reads the files by itself."""
+        write(self._folder, "server", self._ours.issue(HOST, datetime.now(UTC), 90, SERVER, [HOST]), self._ours)
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,13 @@ async def until_tried(cluster: Cluster, tried: JsonObject, *, is_bound: bool) ->
 
 
 async def examined(
-    name: str, extender: Extender, document: JsonObject, certificates: Certificates, folder: Path
+    name: str,
+    extender: Extender,
+    document: JsonObject,
+    certificates: Certificates,
+    folder: Path,
+    *,
+    waits: bool = True,
 ) -> list[tuple[str, str]]:
     """The findings of a row; those of the scheduler that has not started once its pod has waited for long enough."""
     file = folder / f"{scheduler_of(name)}.yaml"
@@ -191,8 +202,17 @@ async def examined(
     async with asyncio.timeout(PATIENCE * 3):
         while True:
             found = await doctor("--url", extender.url, "--scheduler-config", str(file), *access)
-            if name != NOT_STARTED or any("not tried" in one["problem"] for one in found):
+            if name != NOT_STARTED or not waits or any("not tried" in one["problem"] for one in found):
                 return [(one["problem"], one["remedy"]) for one in found if one["severity"] != "info"]
+
+
+async def until_nothing_is_found(
+    name: str, extender: Extender, document: JsonObject, certificates: Certificates, folder: Path
+) -> None:
+    """Return once doctor finds no fault of a row any more."""
+    async with asyncio.timeout(PATIENCE):
+        while await examined(name, extender, document, certificates, folder, waits=False):  # noqa: ASYNC110 -- no event across processes
+            await asyncio.sleep(0.1)
 
 
 # What the service sees in a pod: its account's folder and the address of the API server.
