@@ -539,39 +539,41 @@ class Mover:
     # -- what a person sees
 
     def answer(self, namespace: str = "", most: int = 1000) -> MovesAnswer:
-        """The first rows, of a namespace or of all."""
-        rows = [row for row in self.rows() if not namespace or row.pod.startswith(f"{namespace}/")]
-        moves = [row for row in rows if row.state != "stuck"]
-        stuck = [row for row in rows if row.state == "stuck"]
+        """The first rows, of a namespace or of all. The other rows are only counted."""
+        found = [entry for entry in self._entries() if not namespace or entry[1].pod.namespace == namespace]
+        moves = [entry for entry in found if isinstance(entry[1], Move)]
+        stuck = [entry for entry in found if isinstance(entry[1], Stuck)]
         notes = []
         if not self.is_leading:
             notes.append("this replica does not lead: only the leader plans moves")
         elif not any(policy.execution is not None for policy in self._index.policies):
             notes.append(NO_POLICY)
-        elif len(rows) > most:
-            notes.append(f"{len(rows) - most} more rows")
-        lowers = sum(row.lowers for row in moves)
+        elif len(found) > most:
+            notes.append(f"{len(found) - most} more rows")
+        lowers = sum(move.lowers for _, move in moves if isinstance(move, Move))
         before = self.broken.measure
-        shown = moves[:most]
-        return MovesAnswer(
-            tuple(shown), tuple(stuck[: most - len(shown)]), before, max(before - lowers, 0), tuple(notes)
-        )
+        shown, left = moves[:most], stuck[: max(most - len(moves), 0)]
+        rows, others = (tuple(self._row(*entry) for entry in entries) for entries in (shown, left))
+        return MovesAnswer(rows, others, before, max(before - lowers, 0), tuple(notes))
 
     def rows(self) -> Iterator[MoveRow]:
         """Moves under way, planned moves in order, and broken constraints without a move."""
-        for under_way in self.under_way.values():
-            yield self._row(under_way.watched, under_way.move, "underWay", "")
-        planned = [each for each in self._planned.values() if each.move is not None]
-        planned.sort(key=lambda each: each.move.order if each.move is not None else ())
-        for each in planned:
-            if each.move is not None:
-                waits = self._waits_for(each)
-                yield self._row(each.watched, each.move, "waiting" if waits else "planned", waits)
-        for each in self._planned.values():
-            for stuck in each.stuck:
-                yield self._row(each.watched, stuck, "stuck", stuck.why)
+        return (self._row(*entry) for entry in self._entries())
 
-    def _row(self, watched: WatchedPods, found: Move | Stuck, state: str, why: str) -> MoveRow:
+    def _entries(self) -> Iterator[tuple[UnderWay | _Planned, Move | Stuck]]:
+        for under_way in self.under_way.values():
+            yield under_way, under_way.move
+        moves = [(each, each.move) for each in self._planned.values() if each.move is not None]
+        yield from sorted(moves, key=lambda entry: entry[1].order)
+        for each in self._planned.values():
+            yield from ((each, stuck) for stuck in each.stuck)
+
+    def _row(self, of: UnderWay | _Planned, found: Move | Stuck) -> MoveRow:
+        watched, state, why = of.watched, "underWay", ""
+        if isinstance(found, Stuck):
+            state, why = "stuck", found.why
+        elif isinstance(of, _Planned):
+            state = "waiting" if (why := self._waits_for(of)) else "planned"
         since = self.broken.since.get(watched.signature, {}).get(found.place)
         ago = 0.0 if since is None else self._clock.now() - since
         return MoveRow(

@@ -449,3 +449,14 @@ async def test_many_short_plans_make_pauses_too() -> None:
     await here.mover.round()
     assert len(here.states) == 20
     assert here.clock.slept.count(0.01) >= 10
+
+
+async def test_pods_that_no_such_policy_selects_get_the_same_answers_and_no_events() -> None:
+    watching = PolicyObject(read_policy(policy_json("watch", "shop", when=["Execution"], execution=EVICT)))
+    pods = askew(3, 0, 0)
+    bare, here = index_of(*zoned(1, 1, 1), *pods), scene(*zoned(1, 1, 1), *pods, policy=watching)
+    await here.rounds(3)
+    assert (here.writes.evicted, here.events, here.states, here.mover.broken.judged) == ([], [], [], 0)
+    assert here.index.view.claims_version == bare.view.claims_version
+    asked = extender_args(pod_json("new", app="web", spreads=SPREAD), "a0", "b0", "c0")
+    assert filter_nodes(asked, here.index.view, SETTINGS, 0) == filter_nodes(asked, bare.view, SETTINGS, 0)
