@@ -325,11 +325,12 @@ class WatchedPods:
 class _Known:
     """What was found out about a signature, and from what."""
 
-    __slots__ = ("labels", "placed", "policies", "policy", "seen", "state")
+    __slots__ = ("labels", "placed", "policies", "policy", "seen", "selections", "state")
 
     def __init__(self, policies: int, labels: Labels | None, policy: Policy | None) -> None:
         self.policies, self.labels, self.policy = policies, labels, policy
         self.state: Hashable = None
+        self.selections: Hashable = None
         # The last rounds that found the signature at all, and found living pods of it on nodes.
         self.seen = 0
         self.placed = 0
@@ -354,6 +355,7 @@ class BrokenConstraints:
         self._known: dict[PodSignature, _Known] = {}
         self._round = 0
         self._versions: Hashable = None
+        self._selections: Hashable = None
 
     @property
     def measure(self) -> int:
@@ -384,6 +386,9 @@ class BrokenConstraints:
         if versions == self._versions:
             return
         self._round += 1
+        # The same object while no selection of pods can have changed: then each signature costs one look.
+        selections = view.policies.version, view.namespaces_version
+        self._selections = self._selections if self._selections == selections else selections
         for placed in view.placed(None, self._is_watched):
             if placed is not None and not placed.terminating:
                 yield from self._judge(placed, now)
@@ -399,15 +404,23 @@ class BrokenConstraints:
         self._versions = versions
 
     def _is_watched(self, signature: PodSignature) -> bool:
-        view, known = self._view, self._known.get(signature)
+        known = self._known.get(signature)
+        if known is None or known.selections is not self._selections:
+            known = self._select(signature, known)
+        known.seen = self._round
+        return known.policy is not None
+
+    def _select(self, signature: PodSignature, known: _Known | None) -> _Known:
+        """Finds the policy of a signature, unless its namespace and all policies are as before."""
+        view = self._view
         labels, policies = view.namespace_labels(signature.namespace), view.policies.version
         if known is None or known.policies != policies or known.labels is not labels:
             policy = watching_policy(signature, view, self._settings)
             known = self._known[signature] = _Known(policies, labels, policy)
             if policy is None:
                 self._drop(signature)
-        known.seen = self._round
-        return known.policy is not None
+        known.selections = self._selections
+        return known
 
     def _judge(self, placed: PlacedPods, now: float) -> Steps[None]:
         """Judges the pods of a signature, if anything that the result depends on has changed."""
