@@ -32,6 +32,7 @@ class PodWriter(Protocol):
 class UnderWay:
     """A move that has begun.
 
+    - ``left``: until when the evicted pod was there without a replacement. Then the timeouts of the replacement begin
     - ``known``: UIDs of the pods that the controller had before
     - ``replacement``: the UID of the new pod, ``pending``: since when it is known without a node
     - ``is_bound``: the new pod is on a node, so its place is no longer claimed
@@ -41,6 +42,7 @@ class UnderWay:
     move: Move
     watched: WatchedPods
     began: float
+    left: float
     known: frozenset[str]
     replacement: str = ""
     pending: float = inf
@@ -48,8 +50,8 @@ class UnderWay:
     read: float = -inf
 
     def is_due(self, now: float) -> bool:
-        """Whether the new pod is read again: after a tenth of the time that the move has taken, at most `_LONGEST_UNREAD`. O(1)."""
-        return now - self.read >= min((now - self.began) / 10, _LONGEST_UNREAD)
+        """Whether the new pod is read again: after a tenth of the time that it has taken, at most `_LONGEST_UNREAD`. O(1)."""
+        return now - self.read >= min((now - self.left) / 10, _LONGEST_UNREAD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ no move until something that the trial reads has changed, and a time is over tha
 controller that makes no replacement gets no move for an hour, or until it creates a pod.
 
 Nothing is stored. After a restart a controller is busy while it has a pod that is terminating, pending or not ready, so
-a move that an earlier leader began is waited for. How long a constraint has been broken is counted anew.
+a move that an earlier leader began is waited for. A new leader begins no move at once, because the pod of such a move may
+be gone and its replacement not created. How long a constraint has been broken is counted anew.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ _PLANNED_FOR: Final = 60.0  # seconds until the moves of a signature are planned
 _FACTS_FOR: Final = 60.0
 _NEIGHBOURS_FOR: Final = 2.0  # seconds: a move may break constraints of pods that come later
 _STAYS: Final = 30.0  # seconds after which a pod that was evicted and does not terminate stays
+_LONGEST_END: Final = 3600.0  # seconds for which a place is kept while the evicted pod terminates
 _PENDING: Final = 60.0  # seconds for which a replacement may wait for its claimed node
 _MINUTE: Final = 60.0
 _REFUSED_FOR: Final = 10.0  # seconds at least until a budget is asked again
@@ -136,6 +138,7 @@ class Mover:
         self._asks = asks
         self._silent: set[str] = set()  # schedulers without requests that placed a pod in vain
         self.is_leading = False
+        self._since = -inf  # when it began to lead
         self._planned: dict[PodSignature, _Planned] = {}
         self._planner: tuple[Planner, float] | None = None
         self._facts: dict[str, tuple[PodFacts, float]] = {}
@@ -148,7 +151,7 @@ class Mover:
 
     async def run(self) -> None:
         """Until cancelled. Claims of moves end with it."""
-        self.is_leading = True
+        self.is_leading, self._since = True, self._clock.now()
         self.moved.clear()
         try:
             while True:
@@ -291,6 +294,8 @@ class Mover:
             return "the policy only reports"
         if spec.paused:
             return "the moves of the policy are paused"
+        if now - self._since < ROUND_SECONDS:
+            return "this replica has just begun to lead"
         since = self.broken.since.get(watched.signature, {}).get(move.place, now)
         if now - since < spec.after:
             return f"broken for less than {spec.after:g} s"
@@ -364,7 +369,7 @@ class Mover:
             return
         now = self._clock.now()
         known = frozenset(other.uid for other in at_once(self._pods_of({key}))[key])
-        self.under_way[key] = UnderWay(again, watched, now, known)
+        self.under_way[key] = UnderWay(again, watched, now, now, known)
         self._of_policy[watched.policy.key] += 1
         self._index.reserved.reserve(key, [Slot(pod.uid, again.target)], inf)
         for policy in (watched.policy.key, None):
@@ -483,7 +488,7 @@ class Mover:
             under_way.read, facts = self._clock.now(), await self._read(pod)
         if facts is not None and facts.is_ready:
             self._end(key, Outcome.IN_VAIN if self._is_in_vain(under_way, pod) else Outcome.COMPLETED)
-        elif self._clock.now() - under_way.began >= self._settings.execution.replacement_timeout:
+        elif self._clock.now() - under_way.left >= self._settings.execution.replacement_timeout:
             self._end(key, Outcome.NOT_READY)
 
     def _is_in_vain(self, under_way: UnderWay, pod: Pod) -> bool:
@@ -503,15 +508,17 @@ class Mover:
         is_on_its_way = view.assumed_nodes(pod.uid) is not None
         if not is_on_its_way and (is_late or not passes_on(pod, under_way.move.target, view, self._settings)):
             self._index.reserved.release(key)
-        if now - under_way.began >= self._settings.execution.replacement_timeout:
+        if now - under_way.left >= self._settings.execution.replacement_timeout:
             self._end(key, Outcome.NOT_READY)
 
     def _follow_missing(self, key: GroupKey, under_way: UnderWay) -> None:
-        waited, pod = self._clock.now() - under_way.began, self._index.pods.get(under_way.move.pod.uid)
-        if pod is not None and not pod.terminating and waited >= _STAYS:
+        now, pod = self._clock.now(), self._index.pods.get(under_way.move.pod.uid)
+        if pod is not None and pod.terminating and now - under_way.began < _LONGEST_END:
+            under_way.left = now  # a StatefulSet replaces a pod once it has ended
+        elif pod is not None and not pod.terminating and now - under_way.began >= _STAYS:
             self._block(key, "the pod was evicted and does not terminate", _MINUTE)
             self._end(key, Outcome.FAILED)
-        elif waited >= self._settings.execution.claim_timeout:
+        elif now - under_way.left >= self._settings.execution.claim_timeout:
             self._end(key, Outcome.NOT_REPLACED)
 
     def _end(self, key: GroupKey, outcome: Outcome) -> None:

@@ -11,7 +11,7 @@ class Execution(Section, frozen=True):
     enabled: bool = True
     # Moves of all policies together that begin within a minute. Namespaces take turns.
     max_per_minute: AtLeastOne = 60
-    # How long the place for the replacement of an evicted pod is kept while no replacement exists.
+    # How long the place for the replacement of an evicted pod is kept after the pod has ended, while no replacement exists.
     claim_timeout: Duration = Duration(300)
     # How long a replacement may take to become ready. Until then its controller loses no other pod.
     replacement_timeout: Duration = Duration(600)

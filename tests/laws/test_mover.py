@@ -1,0 +1,124 @@
+"""No eviction is in vain, and evictions end: the leader's job with the real filter, a controller that replaces pods, and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from extender.features.execution.mover import Mover
+from extender.features.execution.moves import Movable
+from extender.features.execution.plan import plan_moves
+from extender.model.bounded import at_once
+from extender.simulator.oracle.brute_force import matches_node_affinity
+from tests.builders import Json, extender_args, read_pod
+from tests.deciding import filter_nodes
+from tests.features.execution.test_mover import EVICT, NOW, Scene, on_index
+from tests.features.execution.watching import SETTINGS, watch
+from tests.laws.test_moves import Bodies, broken_in, clusters, index_with
+
+_ROUNDS: Final = 30
+_SECONDS: Final = 70.0  # longer than plans are kept
+_MOST_LATE: Final = 2  # rounds, less than claimTimeout
+
+
+class Play:
+    """A cluster in which evicted pods are replaced, and replacements are placed as filter says.
+
+    Each template has a controller, so several pods are moved at a time. ``lates``: whether the pods of a round are replaced a
+    round later, ``choices``: which of several nodes gets a pod.
+    """
+
+    def __init__(self, nodes: list[Json], pods: Bodies, lates: Sequence[bool], choices: Sequence[int]) -> None:
+        self.nodes = nodes
+        self.bodies = {name: with_own_controller(body) for name, body in pods.items()}
+        self.here: Scene = on_index(index_with(nodes, self.bodies, watch(**EVICT)), SETTINGS)
+        self.evictions: list[str] = []
+        self._gone: list[Json] = []
+        self._lates, self._choices = list(lates), list(choices)
+        self._late = 0
+
+    async def round(self) -> None:
+        """A round of the mover, then what controllers and the scheduler do."""
+        index, before = self.here.index, broken_in(self.here.index)[1]
+        await self.here.rounds(1, seconds=_SECONDS)
+        evicted = [pod for pod in index.pods.values() if pod.terminating]
+        waiting = [pod.signature.controller for pod in (*evicted, *map(read_pod, self._gone))]
+        assert len(set(waiting)) == len(waiting), "two pods of a controller"
+        for pod in evicted:
+            assert any(name == pod.name for name, _ in before), "nothing of it was broken"
+            self.evictions.append(pod.name)
+            index.delete(pod)
+            self._gone.append(self.bodies.pop(pod.name))
+        self._late = self._late + 1 if self._lates and self._lates.pop() else 0
+        if 0 < self._late <= _MOST_LATE:
+            return
+        self._replace_all()
+        new = [(name, place) for name, place in broken_in(index)[1] if (name, place) not in before]
+        assert not new, "a constraint that held is broken"
+
+    def _replace_all(self) -> None:
+        for body in self._gone:
+            self._replace(body)
+        self._gone.clear()
+
+    def _replace(self, old: Json) -> None:
+        name = f"{old['metadata']['name']}+"
+        spec = {key: value for key, value in old["spec"].items() if key != "nodeName"}
+        body = {**old, "metadata": {**old["metadata"], "name": name, "uid": f"uid-{name}"}, "spec": spec}
+        self.here.index.upsert(read_pod(body))
+        # kube-scheduler itself compares node affinity, and sends the nodes that match.
+        sent = [node["metadata"]["name"] for node in self.nodes if matches_node_affinity(body, node)]
+        passed = filter_nodes(extender_args(body, *sent), self.here.index.view, SETTINGS, 0).passed
+        assert passed, "no node takes the replacement"
+        node = passed[(self._choices.pop() if self._choices else 0) % len(passed)]
+        self.bodies[name] = {**body, "spec": {**spec, "nodeName": node}}
+        self.here.index.upsert(replace(read_pod(self.bodies[name]), start_time=NOW))
+
+    def restart(self) -> None:
+        """Another process leads. The claims of the last one have ended with it. Controllers act before its first move."""
+        here = self.here
+        for key in here.mover.under_way:
+            here.index.reserved.release(key)
+        self._replace_all()
+        here.mover = Mover(here.index, SETTINGS, here.writes, here.clock, lambda: NOW, lambda: True)
+
+
+def with_own_controller(body: Json) -> Json:
+    """The pod with a controller of its template, if it has one."""
+    metadata = body["metadata"]
+    template = {key: value for key, value in body["spec"].items() if key != "nodeName"}
+    name = sha256(json.dumps([metadata["labels"], template], sort_keys=True).encode()).hexdigest()[:8]
+    owners = [{**owner, "name": name, "uid": name} for owner in metadata.get("ownerReferences") or ()]
+    return {**body, "metadata": {**metadata, "ownerReferences": owners}}
+
+
+_FLAGS: Final = st.lists(st.booleans(), max_size=_ROUNDS // 2)
+
+
+@given(clusters(), _FLAGS, _FLAGS, st.lists(st.integers(0, 3), max_size=8))
+def test_no_eviction_is_in_vain_and_evictions_end(
+    cluster: tuple[list[Json], Bodies], restarts: list[bool], lates: list[bool], choices: list[int]
+) -> None:
+    nodes, pods = cluster
+    play = Play(nodes, pods, lates, choices)
+    measure = broken_in(play.here.index)[0]
+
+    async def run() -> None:
+        for number in range(_ROUNDS):
+            await play.round()
+            if number < len(restarts) and restarts[number]:
+                play.restart()
+
+    asyncio.run(run())
+    assert not [outcome for outcome in play.here.outcomes if outcome[1] != "completed"]
+    assert len(play.evictions) <= measure
+    # What is left no move mends, also by a plan of a cluster that is read anew.
+    assert {row.state for row in play.here.mover.rows()} <= {"stuck"}
+    assert at_once(plan_moves(index_with(nodes, play.bodies, watch()), SETTINGS, Movable())).moves == ()
