@@ -9,10 +9,16 @@ from typing import Final, Protocol
 
 from extender.features.execution.broken import WatchedPods
 from extender.features.execution.moves import Move
+from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
 from extender.model.objects import Pod
 from extender.model.policies import JsonObject
 from extender.model.release import GroupKey
+from extender.rules import catalog
+from extender.rules.frames import IndexFrame
+from extender.settings.configuration import Settings
+from extender.verbs.effective_pod import effective_pod
+from extender.verbs.request import worst_case
 
 LONGEST_BLOCK: Final = 3600.0
 _LONGEST_UNREAD: Final = 10.0
@@ -52,6 +58,18 @@ class UnderWay:
     def is_due(self, now: float) -> bool:
         """Whether the new pod is read again: after a tenth of the time that it has taken, at most `_LONGEST_UNREAD`. O(1)."""
         return now - self.read >= min((now - self.left) / 10, _LONGEST_UNREAD)
+
+    def still_passes(self, pod: Pod, view: ClusterView, settings: Settings) -> bool:
+        """Whether the new pod, which has no node, passes filter and node fit on its place now. O(clauses)."""
+        number = view.known.get(self.move.target)
+        if number is None:
+            return False
+        effective_form = effective_pod(pod, view, settings)
+        compiled = view.compiled(effective_form.signature)
+        frame = worst_case(IndexFrame(), compiled, view)
+        filters = catalog.prepare_filters(effective_form, compiled, view, frame)
+        fit = catalog.NODE_FIT.prepare_filter(effective_form, compiled, view, IndexFrame())
+        return filters.reason(number) is None and fit.reason(number) is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from extender.features.execution.answers import NO_POLICY, MoveRow, MovesAnswer
 from extender.features.execution.blocks import Blocks, PodWriter, UnderWay
 from extender.features.execution.broken import BrokenConstraints, WatchedPods, broken_constraints, is_evicting
 from extender.features.execution.directive import PodFacts
-from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck, passes_on
+from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck
 from extender.features.execution.schema import pod_facts
 from extender.index.claims.reserved import move_key
 from extender.index.cluster import ClusterIndex
@@ -482,6 +482,7 @@ class Mover:
     async def _follow_bound(self, key: GroupKey, under_way: UnderWay, pod: Pod) -> None:
         if not under_way.is_bound:
             under_way.is_bound, under_way.replacement = True, pod.uid
+            self._planner = None  # its neighbours do not know the new pod
             self._index.reserved.release(key)
         facts = None
         if under_way.is_due(self._clock.now()):
@@ -506,7 +507,7 @@ class Mover:
         # The replacement is decided anew if its place is lost, or if the scheduler does not bind it there.
         is_late = now - under_way.pending >= _PENDING
         is_on_its_way = view.assumed_nodes(pod.uid) is not None
-        if not is_on_its_way and (is_late or not passes_on(pod, under_way.move.target, view, self._settings)):
+        if not is_on_its_way and (is_late or not under_way.still_passes(pod, view, self._settings)):
             self._index.reserved.release(key)
         if now - under_way.left >= self._settings.execution.replacement_timeout:
             self._end(key, Outcome.NOT_READY)

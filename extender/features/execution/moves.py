@@ -146,19 +146,6 @@ def replacement_of(pod: Pod) -> Pod:
     return structs.replace(pod.recreated(), uid=f"{pod.uid}*")
 
 
-def passes_on(pod: Pod, node: str, view: ClusterView, settings: Settings) -> bool:
-    """Whether a pod without a node passes filter and node fit on a node now. O(clauses)."""
-    number = view.known.get(node)
-    if number is None:
-        return False
-    effective_form = effective_pod(pod, view, settings)
-    compiled = view.compiled(effective_form.signature)
-    frame = worst_case(IndexFrame(), compiled, view)
-    filters = catalog.prepare_filters(effective_form, compiled, view, frame)
-    fit = catalog.NODE_FIT.prepare_filter(effective_form, compiled, view, IndexFrame())
-    return filters.reason(number) is None and fit.reason(number) is None
-
-
 def state_of_running(pod: Pod, view: ClusterView, settings: Settings) -> Steps[tuple[tuple[str, ...], str]]:
     """What is broken of a pod on a node, and the move that mends it or why there is none; nothing if no policy watches it.
 
@@ -201,20 +188,16 @@ class _SpreadOfOthers:
         condition = conditions(self.carrier, self.compiled, view, IndexFrame())[self.at]
         return condition.min_match + condition.spread.constraint.max_skew
 
-    def above(self, view: ClusterView, pod: Pod, source: NodeNumber, target: NodeNumber | None = None) -> _Above:
-        """The domains above the limit in which pods have the constraint. O(domains).
-
-        ``target``: the pod has left the node ``source`` for this node.
-        """
+    def above(self, view: ClusterView, shifts: Sequence[_Shift]) -> _Above:
+        """The domains above the limit in which pods have the constraint, after some pods have moved. O(domains + moves)."""
         counts, limit, column = self.group.counts, self.limit(view), self.group.domain_of
         domains, watched = self.domains, self.watched
-        if target is not None and pod.signature in self.signatures:
-            move = Counter({column[target]: 1})
-            move[column[source]] -= 1
+        if own := [shift for shift in shifts if shift.signature in self.signatures]:
             domains, watched = domains.copy(), watched.copy()
-            domains.update(move)
-            if self.signatures[pod.signature]:
-                watched.update(move)
+            for signature, source, target in own:
+                for domain, sign in ((0 if source is None else column[source], -1), (column[target], 1)):
+                    domains[domain] += sign
+                    watched[domain] += sign * self.signatures[signature]
         above = [domain for domain, pods in domains.items() if pods > 0 and domain and counts.get(domain, 0) > limit]
         excess = sum(
             counts[domain] - limit if self.selects_itself else watched[domain]
@@ -222,6 +205,14 @@ class _SpreadOfOthers:
             if watched[domain] > 0
         )
         return _Above(frozenset(above), excess)
+
+
+class _Shift(NamedTuple):
+    """A pod that goes to a node. ``source``: the node that it leaves; None if it was evicted, so that it is not counted there."""
+
+    signature: PodSignature
+    source: NodeNumber | None
+    target: NodeNumber
 
 
 class _Above(NamedTuple):
@@ -321,19 +312,21 @@ class Neighbours:
         spec = None if policy is None else policy.execution
         return spec is not None and WatchedConstraint.TOPOLOGY_SPREAD in spec.constraints
 
-    def relying_on(self, pod: Pod, number: NodeNumber) -> Sequence[_Relying]:
+    def relying_on(self, pod: Pod, number: NodeNumber, shifts: Sequence[_Shift]) -> Sequence[_Relying]:
         """The pods whose required affinity selects pods like this one, in a domain of its node. O(pods with affinity).
 
-        Mostly no term selects it, which takes O(terms that may).
+        Mostly no term selects it, which takes O(terms that may). ``shifts``: moves under way.
         """
         view = self._view
         terms = view.terms_selecting(pod.signature, view.namespace_labels(pod.namespace) or NO_LABELS)
-        required = [term for term in terms if term.role is TermRole.REQUIRED]
-        if not any(term.counts.get(term.domain_of[number]) for term in required):
+        columns = [(term.counts, term.domain_of) for term in terms if term.role is TermRole.REQUIRED]
+        coming = any(column[shift.target] == column[number] for _, column in columns for shift in shifts)
+        if not coming and not any(counts.get(column[number]) for counts, column in columns):
             return ()
-        return [relying for placed in self.affinity if (relying := self._relying(placed, pod, number)) is not None]
+        found = [self._relying(placed, pod, number, shifts) for placed in self.affinity]
+        return [relying for relying in found if relying is not None]
 
-    def _relying(self, placed: PlacedPods, pod: Pod, number: NodeNumber) -> _Relying | None:
+    def _relying(self, placed: PlacedPods, pod: Pod, number: NodeNumber, shifts: Sequence[_Shift]) -> _Relying | None:
         view, shown = self._view, self.shown(placed)
         if shown is None:
             return None
@@ -343,7 +336,8 @@ class Neighbours:
         columns = [group.domain_of for group in own.affinity]
         here = [column[number] for column in columns]
         near: dict[tuple[int, ...], NodeNumber] = {}  # one node of each combination of domains
-        for other, pods in placed.nodes.items():
+        coming = [(shift.target, 2) for shift in shifts if shift.signature is placed.signature]  # not the pod alone
+        for other, pods in [*placed.nodes.items(), *coming]:
             is_alone = other == number and pods == 1 and placed.are(pod)
             if other < len(view.node_names) and not is_alone:
                 there = tuple(column[other] for column in columns)
@@ -461,7 +455,9 @@ class Planner:
         # Everything is compiled before the trial, because a group that is made in it would not count the pods that left.
         compiled = view.compiled(effective_pod(pod, view, settings).signature)
         affected = self._neighbours.spread_counting(pod)
-        relying = self._neighbours.relying_on(pod, number)
+        targets = [(move.pod.signature, view.known.get(move.target)) for move in under_way]
+        shifts = [_Shift(signature, None, to) for signature, to in targets if to is not None]
+        relying = self._neighbours.relying_on(pod, number, shifts)
         with view.trial() as trial:
             for other in under_way:
                 trial.take_bound((other.pod,))
@@ -472,7 +468,8 @@ class Planner:
                 return None
             if not (own := tuple(finding for finding in findings if not finding.of_others)):
                 return _OF_OTHERS
-            return _Attempt(pod, number, watched, view, settings, compiled, affected, relying, trial).move(own, movable)
+            attempt = _Attempt(pod, number, watched, view, settings, compiled, affected, relying, shifts, trial)
+            return attempt.move(own, movable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,6 +477,7 @@ class _Attempt:
     """The trial of one pod, after the moves under way.
 
     ``number``: its node, ``compiled``: its constraints, ``affected`` and ``relying``: of others, compiled before the trial.
+    ``shifts``: the moves under way.
     """
 
     pod: Pod
@@ -490,12 +488,13 @@ class _Attempt:
     compiled: CompiledConstraints
     affected: _Affected
     relying: Sequence[_Relying]
+    shifts: Sequence[_Shift]
     trial: Trial
 
     def move(self, findings: Sequence[BrokenConstraint], movable: Movable) -> Move | str:
         """The move to the best target. ``findings``: what is broken of the pod on its node."""
         view, pod = self.view, self.pod
-        before = [spread.above(view, pod, self.number) for spread in self.affected]
+        before = [spread.above(view, self.shifts) for spread in self.affected]
         relied = [relying.satisfied() for relying in self.relying]
         self.trial.take(pod)
         new = effective_pod(replacement_of(pod), view, self.settings)
@@ -577,7 +576,8 @@ class _Attempt:
         """
         view, pod = self.view, self.pod
         self.trial.place(replacement_of(pod), target)
-        now = [spread.above(view, pod, self.number, target) for spread in self.affected]
+        shifts = [*self.shifts, _Shift(pod.signature, self.number, target)]
+        now = [spread.above(view, shifts) for spread in self.affected]
         kept = [relying.satisfied() for relying in self.relying]
         self.trial.remove_last()
         if any(after.domains - earlier.domains for after, earlier in zip(now, before, strict=True)):

@@ -237,3 +237,32 @@ def test_a_move_that_would_break_the_default_constraints_of_others_is_not_made()
     others = [pod(f"db-{at}", on="a0", app="db", tier="x") for at in range(2)]
     assert moves_by_default(*nodes, leaving, *others) == ["web: b0 -> a0"]
     assert moves_by_default(*nodes, leaving, *others, workload("Service", "x", {"tier": "x"})) == []
+
+
+def test_a_move_does_not_break_what_a_move_under_way_mends() -> None:
+    """Two pods spread over hosts, two over zones, and all count. Once one of the first is on b0, another pod there is one too many."""
+    nodes = zoned(2, 1)
+    by_host = [web(f"host-{at}", "a0", spreads=[spread("host", app="web")]) for at in range(2)]
+    by_zone = [web(f"zone-{at}", "a0", owner=("ReplicaSet", "zone")) for at in range(2)]
+    index, broken = watched(*nodes, *by_host, *by_zone)
+    first = next(move for move in found(index, broken)[0] if move.pod.name == "host-0")
+    assert first.target == "b0"
+    moves, stuck = found(index, broken, None, first)
+    assert [(move.pod.name, move.target) for move in moves] == [("host-1", "a1")]
+    assert [each.why for each in stuck] == [
+        "on each node that takes it, as much would be broken as now, or a constraint of another pod"
+    ]
+
+
+def test_a_pod_that_a_move_under_way_brings_is_relied_on() -> None:
+    """The db pod needs a web pod in its zone, and comes to zone b: the only web pod there must stay until another one is there."""
+    nodes = [*zoned(1), node("b0", zone="b", allocatable=ROOM), node("b1", zone="b", allocatable=ROOM, pool="x")]
+    needing = web("db", "a0", app="db", owner=("ReplicaSet", "db"), spreads=[], near=[term("zone", app="web")])
+    leaving = web("web", "b0", spreads=[], node_selector={"zone": "a"})
+    selected = node("a1", zone="a", allocatable=ROOM, labels={"zone": "a"})
+    index, broken = watched(*nodes, selected, needing, leaving)
+    moves, _ = found(index, broken)
+    under_way = next(move for move in moves if move.pod.name == "db")
+    assert under_way.target in ("b0", "b1")
+    moves, _ = found(index, broken, None, under_way)
+    assert "web" not in [move.pod.name for move in moves]
