@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from extender.features.execution.moves import state_of_running
+from extender.features.execution.plan import state_of_running
 from extender.index.cluster import ClusterIndex
 from extender.index.gated import GatedGroup, GatedPodState
 from extender.index.view import ClusterView

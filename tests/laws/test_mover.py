@@ -82,11 +82,12 @@ class Play:
         self.here.index.upsert(replace(read_pod(self.bodies[name]), start_time=NOW))
 
     def restart(self) -> None:
-        """Another process leads. The claims of the last one have ended with it. Controllers act before its first move."""
+        """Another process leads, unless places are kept for replacements: these end with their process."""
         here = self.here
+        if self._gone:
+            return
         for key in here.mover.under_way:
             here.index.reserved.release(key)
-        self._replace_all()
         here.mover = Mover(here.index, SETTINGS, here.writes, here.clock, lambda: NOW, lambda: True)
 
 

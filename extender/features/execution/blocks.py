@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final, Protocol
 
 from extender.features.execution.broken import WatchedPods
-from extender.features.execution.moves import Move
+from extender.features.execution.moves import Move, replacement_of
 from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
 from extender.model.objects import Pod
@@ -154,3 +154,24 @@ class Blocks:
             for key, block in self._blocks.items()
             if (key.namespace, key.value) in broken or now < block.until + block.seconds
         }
+
+
+def pass_alone(moves: Sequence[Move], view: ClusterView, settings: Settings) -> bool:
+    """Whether each replacement passes filter on its place while all pods have left and no other replacement has come.
+
+    The last move is about to begin. It may need what an earlier one brings, which may take long, or take away what an earlier one
+    needs. Asked are moves that may concern it: of its namespace, or with affinity. O(moves × clauses).
+    """
+    last = moves[-1].pod
+    asked = [each for each in moves if each.pod.namespace == last.namespace or not each.pod.signature.affinity.is_empty]
+    news = [effective_pod(replacement_of(each.pod), view, settings) for each in asked]
+    compiled = [view.compiled(new.signature) for new in news]
+    with view.trial() as trial:
+        trial.take_bound(each.pod for each in moves)
+        for move, new, constraints in zip(asked, news, compiled, strict=True):
+            number = view.known.get(move.target)
+            frame = worst_case(IndexFrame(), constraints, view)
+            filters = catalog.prepare_filters(new, constraints, view, frame)
+            if number is not None and filters.reason(number) is not None:
+                return False
+    return True

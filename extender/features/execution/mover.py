@@ -31,7 +31,7 @@ from math import inf
 from typing import Final, NamedTuple, TypeVar
 
 from extender.features.execution.answers import NO_POLICY, MoveRow, MovesAnswer
-from extender.features.execution.blocks import Blocks, PodWriter, UnderWay
+from extender.features.execution.blocks import Blocks, PodWriter, UnderWay, pass_alone
 from extender.features.execution.broken import BrokenConstraints, WatchedPods, broken_constraints, is_evicting
 from extender.features.execution.directive import PodFacts
 from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck
@@ -252,7 +252,7 @@ class Mover:
         if known is not None and now - known[1] < _NEIGHBOURS_FOR:
             return known[0]
         neighbours = Neighbours(self._index.view, self._settings)
-        await self._in_slices(neighbours.collect())
+        await self._in_slices(neighbours.collect(self._moves()))
         planner = Planner(self._index.view, self._settings, neighbours)
         self._planner = planner, now
         return planner
@@ -365,7 +365,7 @@ class Mover:
         if pod is None or watched is None or pod.terminating:
             return
         again = planner.try_pod(pod, watched, self._movable(), self._moves())
-        if not isinstance(again, Move):
+        if not isinstance(again, Move) or not pass_alone([*self._moves(), again], self._index.view, self._settings):
             return
         now = self._clock.now()
         known = frozenset(other.uid for other in at_once(self._pods_of({key}))[key])

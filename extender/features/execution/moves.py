@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import structs
@@ -146,25 +147,6 @@ def replacement_of(pod: Pod) -> Pod:
     return structs.replace(pod.recreated(), uid=f"{pod.uid}*")
 
 
-def state_of_running(pod: Pod, view: ClusterView, settings: Settings) -> Steps[tuple[tuple[str, ...], str]]:
-    """What is broken of a pod on a node, and the move that mends it or why there is none; nothing if no policy watches it.
-
-    O(signatures + nodes × clauses).
-    """
-    policy, number = watching_policy(pod.signature, view, settings), view.known.get(pod.node)
-    if policy is None or policy.execution is None or number is None:
-        return (), ""
-    findings = yield from broken_constraints({number: 1}, pod, view, settings, policy.execution.constraints)
-    if not findings:
-        return (), f"no constraint is broken that {policy.key} watches"
-    neighbours = Neighbours(view, settings)
-    yield from neighbours.collect()
-    watched = WatchedPods(pod.signature, policy, policy.execution, findings)
-    found = Planner(view, settings, neighbours).try_pod(pod, watched, Movable())
-    text = f"a move to {found.target} would mend it" if isinstance(found, Move) else found or ""
-    return tuple(finding.text for finding in findings), text
-
-
 @dataclass(slots=True)
 class _SpreadOfOthers:
     """A hard constraint that counts the pod which is moved, and how many pods have it in each domain.
@@ -188,16 +170,20 @@ class _SpreadOfOthers:
         condition = conditions(self.carrier, self.compiled, view, IndexFrame())[self.at]
         return condition.min_match + condition.spread.constraint.max_skew
 
-    def above(self, view: ClusterView, shifts: Sequence[_Shift]) -> _Above:
-        """The domains above the limit in which pods have the constraint, after some pods have moved. O(domains + moves)."""
-        counts, limit, column = self.group.counts, self.limit(view), self.group.domain_of
-        domains, watched = self.domains, self.watched
+    def carriers(self, shifts: Sequence[_Shift]) -> tuple[Counter[int], Counter[int]]:
+        """``domains`` and ``watched`` after some pods have moved. O(domains + moves)."""
+        domains, watched, column = self.domains, self.watched, self.group.domain_of
         if own := [shift for shift in shifts if shift.signature in self.signatures]:
             domains, watched = domains.copy(), watched.copy()
             for signature, source, target in own:
                 for domain, sign in ((0 if source is None else column[source], -1), (column[target], 1)):
                     domains[domain] += sign
                     watched[domain] += sign * self.signatures[signature]
+        return domains, watched
+
+    def above(self, view: ClusterView, shifts: Sequence[_Shift]) -> _Above:
+        """The domains above the limit in which pods have the constraint, after some pods have moved. O(domains + moves)."""
+        counts, limit, (domains, watched) = self.group.counts, self.limit(view), self.carriers(shifts)
         above = [domain for domain, pods in domains.items() if pods > 0 and domain and counts.get(domain, 0) > limit]
         excess = sum(
             counts[domain] - limit if self.selects_itself else watched[domain]
@@ -241,9 +227,11 @@ class Neighbours:
         rule = settings.rules.topology_spread
         self._has_defaults = rule.enabled and any(constraint.hard for constraint in default_constraints(rule))
 
-    def collect(self) -> Steps[None]:
-        """Reads the signatures, in steps."""
-        for placed in self._view.placed(None, self._has_constraints):
+    def collect(self, under_way: Sequence[Move] = ()) -> Steps[None]:
+        """Reads the signatures, in steps. ``under_way``: moves whose replacements come, perhaps as the only pods of a signature."""
+        self._coming = {move.pod.signature: move.pod for move in under_way}
+        coming = (PlacedPods(signature, terminating=False, nodes={}) for signature in self._coming)
+        for placed in chain(coming, self._view.placed(None, self._has_constraints)):
             if placed is not None and not placed.terminating:
                 signature = self._effective(placed.signature)
                 if selectors := self._spread_over(signature):
@@ -274,7 +262,7 @@ class Neighbours:
         """One of these pods, if any is left."""
         numbers = (number for number in placed.nodes if number < len(self._view.node_names))
         there = (pod for number in numbers for pod in self._view.pods_on(number).values())
-        return next(filter(placed.are, there), None)
+        return next(filter(placed.are, there), self._coming.get(placed.signature))
 
     def spread_counting(self, pod: Pod) -> _Affected:
         """The hard constraints that count pods of the pod's signature. O(pods with constraints in its namespace)."""
@@ -343,7 +331,7 @@ class Neighbours:
                 there = tuple(column[other] for column in columns)
                 if any(one and one == domain for one, domain in zip(there, here, strict=True)):
                     near[there] = other
-        return _Relying(own, view.times_counted(shown, own.affinity[0]), tuple(near.values())) if near else None
+        return _Relying(own, int(own.matches_itself), tuple(near.values())) if near else None
 
 
 class _Relying(NamedTuple):
@@ -554,15 +542,22 @@ class _Attempt:
         return f"no node passes: {texts}" if texts else "there is no other node"
 
     def _kinds(self, passing: Sequence[NodeNumber]) -> Mapping[tuple[int, ...], list[NodeNumber]]:
-        """The nodes by what a pod there changes: the count of the domain for each constraint that counts the pod.
+        """The nodes by what a pod there changes: the count and the carriers of the domain for each constraint that counts the pod.
 
         For affinity of others it matters whether the domain is the one that the pod leaves.
         """
-        columns = [(spread.group.domain_of, spread.group.counts) for spread in self.affected]
+        spreads = [
+            (spread.group.domain_of, spread.group.counts, spread.carriers(self.shifts)) for spread in self.affected
+        ]
         near = [group.domain_of for relying in self.relying for group in relying.own.affinity]
         made: dict[tuple[int, ...], list[NodeNumber]] = {}
         for number in passing:
-            key = [counts.get(domain, 0) if (domain := column[number]) else 0 for column, counts in columns]
+            key = [
+                counts.get(domain, 0) * 4 + (domains[domain] > 0) * 2 + (watched[domain] > 0)
+                if (domain := column[number])
+                else 0
+                for column, counts, (domains, watched) in spreads
+            ]
             key += [-int(column[number] == column[self.number]) for column in near]
             made.setdefault(tuple(key), []).append(number)
         return made

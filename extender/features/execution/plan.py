@@ -1,6 +1,6 @@
-"""Plans all moves that would follow one another, until nothing is broken or no move is allowed.
+"""Plans all moves that would follow one another, until nothing is broken or no move is allowed; and says it of one pod.
 
-Works on an index of its own, for example of a snapshot: each move is carried out in the index, as if the controller and
+A plan works on an index of its own, for example of a snapshot: each move is carried out in the index, as if the controller and
 the scheduler had done their parts. So the next move is found in the cluster as it would be then.
 """
 
@@ -12,10 +12,18 @@ from typing import Final
 from msgspec import structs
 
 from extender.features.execution.answers import MoveRow, MovesAnswer
-from extender.features.execution.broken import BrokenConstraints, measure
+from extender.features.execution.broken import (
+    BrokenConstraints,
+    WatchedPods,
+    broken_constraints,
+    measure,
+    watching_policy,
+)
 from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck
 from extender.index.cluster import ClusterIndex
+from extender.index.view import ClusterView
 from extender.model.bounded import Steps
+from extender.model.objects import Pod
 from extender.settings.configuration import Settings
 
 MOST_PLANNED: Final = 20_000
@@ -87,3 +95,22 @@ def _row(found: Move | Stuck) -> MoveRow:
     if isinstance(found, Stuck):
         return structs.replace(row, why=found.why)
     return structs.replace(row, state="planned", target=found.target, lowers=found.lowers)
+
+
+def state_of_running(pod: Pod, view: ClusterView, settings: Settings) -> Steps[tuple[tuple[str, ...], str]]:
+    """What is broken of a pod on a node, and the move that mends it or why there is none; nothing if no policy watches it.
+
+    O(signatures + nodes × clauses).
+    """
+    policy, number = watching_policy(pod.signature, view, settings), view.known.get(pod.node)
+    if policy is None or policy.execution is None or number is None:
+        return (), ""
+    findings = yield from broken_constraints({number: 1}, pod, view, settings, policy.execution.constraints)
+    if not findings:
+        return (), f"no constraint is broken that {policy.key} watches"
+    neighbours = Neighbours(view, settings)
+    yield from neighbours.collect()
+    watched = WatchedPods(pod.signature, policy, policy.execution, findings)
+    found = Planner(view, settings, neighbours).try_pod(pod, watched, Movable())
+    text = f"a move to {found.target} would mend it" if isinstance(found, Move) else found or ""
+    return tuple(finding.text for finding in findings), text

@@ -266,3 +266,15 @@ def test_a_pod_that_a_move_under_way_brings_is_relied_on() -> None:
     assert under_way.target in ("b0", "b1")
     moves, _ = found(index, broken, None, under_way)
     assert "web" not in [move.pod.name for move in moves]
+
+
+def test_of_nodes_that_count_alike_one_without_pods_of_the_broken_constraint_is_chosen() -> None:
+    """Each host has one pod of app web. Another one beside the pod that is spread over hosts would be one too many."""
+    nodes = [node("a0", zone="a", allocatable=ROOM, pool="y"), *zoned(0, 1, 1)]
+    leaving = web("web", "a0", spreads=[], node_selector={"pool": "x"}, owner=("ReplicaSet", "leaving"))
+    targets = [node(name, zone="b", allocatable=ROOM, pool="x") for name in ("b1", "b2")]
+    beside = web("beside", "b1", spreads=[], owner=("ReplicaSet", "beside"))
+    spreading = web("spreading", "b2", spreads=[spread("host", app="web")], owner=("ReplicaSet", "spreading"))
+    others = [web(f"on-{name}", name, spreads=[]) for name in ("b0", "c0")]
+    busy = pod("busy", on="b1", app="db", requests={"cpu": "7"})  # so that the scores would choose b2
+    assert planned(*nodes, *targets, leaving, beside, spreading, *others, busy) == ["web: a0 -> b1"]
