@@ -5,6 +5,7 @@ The files are read as `extender serve` reads them (`ServerTls`), and its metrics
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 from collections.abc import Callable
@@ -18,14 +19,18 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
-from extender.certificates.authority import SERVER
+from extender.certificates.authority import SERVER, Authority
 from extender.cli.main import main
+from extender.cli.service_client import ServiceError, Trust, read_service
+from extender.compose.embedded import FREE_PORT
 from extender.doctor.facts import Facts, Finding, Sample
 from extender.doctor.surroundings import examine_surroundings
+from extender.server.app import listening
 from extender.server.transport.tls import ServerTls, TLSFileProblem
 from extender.settings.configuration import Settings
 from extender.settings.connections import Tls
 from tests.pki import LOOPBACK, NOW, Pki
+from tests.server.serving import app_with
 
 
 def findings(tls: ServerTls) -> list[Finding]:
@@ -132,7 +137,7 @@ def test_files_that_cannot_be_used_are_named_and_the_right_ones_end_it(cause: TL
     assert all("files on disk" not in finding.problem for finding in findings(tls))
 
 
-@pytest.mark.parametrize(("days", "problem"), [(10, "expires in 10 days"), (1, "expires in 1 day")])
+@pytest.mark.parametrize(("days", "problem"), [(10, "expires in 10 days"), (3, "expires in 3 days")])
 def test_certificates_that_end_soon_are_renewed_by_the_command_of_the_remedy(
     days: int, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,3 +150,56 @@ def test_certificates_that_end_soon_are_renewed_by_the_command_of_the_remedy(
     assert main(shlex.split(command)[1:]) == 0
     tls.reload()
     assert findings(tls) == []
+
+
+# -- this command is the client
+
+
+@dataclass(frozen=True)
+class Handshake:
+    """Names and days of the service's certificate, and whose CA is given with --ca-file."""
+
+    remedy: str
+    names: tuple[str, ...] = LOOPBACK
+    begins: float = 0.0
+    trusts_another: bool = False
+
+
+HANDSHAKES = {
+    "another name": Handshake("make one for that name (`extender certs --out certs --names", ("elsewhere.example",)),
+    "expired": Handshake("renew it (`extender certs", begins=-9),
+    "not yet valid": Handshake("synchronize the clocks", begins=3),
+    "another authority": Handshake("give the CA that signed server.tls.certFile", trusts_another=True),
+}
+
+
+@pytest.mark.parametrize("name", HANDSHAKES)
+async def test_the_fault_of_a_handshake_is_told_apart_and_its_remedy_ends_it(name: str, tmp_path: Path) -> None:
+    row, pki = HANDSHAKES[name], Pki(tmp_path)
+    (another := tmp_path / "another.crt").write_bytes(Authority.make("another", NOW, 10).pair.certificate_pem)
+    begin = NOW + timedelta(days=row.begins)
+    # A long-lived authority: nothing that it signs is valid for longer.
+    long = Authority.make("first", NOW - timedelta(days=30), 90)
+    (ca := tmp_path / "ca.crt").write_bytes(long.pair.certificate_pem)
+    pki.put_server(long.issue("extender", begin, 3, SERVER, row.names))
+    clock = [begin + timedelta(days=1)]  # so that it starts
+    tls = ServerTls(pki.tls, lambda: clock[-1])
+    async with listening(app_with(), FREE_PORT, tls) as url:
+        with pytest.raises(ServiceError, match=r"the TLS handshake with .* fails: ") as raised:
+            await asyncio.to_thread(read_service, url, Trust(str(another if row.trusts_another else ca)))
+        assert raised.value.check == "tls"
+        assert raised.value.remedy.startswith(row.remedy)
+        pki.put_server(long.issue("extender", NOW, 30, SERVER, LOOPBACK))
+        clock.append(NOW)
+        tls.reload()
+        state = await asyncio.to_thread(read_service, url, Trust(str(ca)))
+    assert state.readiness
+
+
+async def test_a_service_without_tls_is_asked_by_http(tmp_path: Path) -> None:
+    (ca := tmp_path / "ca.crt").write_bytes(Authority.make("any", NOW, 10).pair.certificate_pem)
+    async with listening(app_with(), FREE_PORT) as url:
+        with pytest.raises(ServiceError) as raised:
+            await asyncio.to_thread(read_service, url.replace("http:", "https:"), Trust(str(ca)))
+        assert raised.value.remedy == "check that the service has server.tls; else write http:// in --url"
+        assert (await asyncio.to_thread(read_service, url, Trust())).readiness
