@@ -70,7 +70,6 @@ ELSEWHERE: Final = {
     "were not checked: this command may not review": "an account of the platform: tests/e2e/test_permissions.py",
     "expired ": "test_certificate_remedies.py renews them before",
     # calls of kube-scheduler, by its messages: tests/e2e/test_wrong_set_ups.py restarts it with the right file
-    "does not have the name in urlPrefix": "tests/cli/test_doctor.py: the schedulers files are tried",
     "the extender's certificate, or its CA, has expired": "tests/cli/test_doctor.py",
     "the extender's certificate is not valid yet": "clocks",
     "kube-scheduler rejects the extender's certificate": "other faults of certificates, by Go's words alone",

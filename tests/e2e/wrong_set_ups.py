@@ -73,13 +73,14 @@ class Certificates:
 class Row:
     """A wrong set-up of kube-scheduler: changes of its extenders entry, and what doctor says.
 
-    ``path`` follows the extender's URL in urlPrefix. ``found``: for each finding a part of its problem, and one of its remedy.
+    ``path`` follows the extender's URL in urlPrefix, and ``host`` stands in it. ``found``: for each finding a part of its problem, and one of its remedy.
     """
 
     found: list[tuple[str, str]] = field(default_factory=list)
     entry: dict[str, Any] = field(default_factory=dict)
     tls: dict[str, str] = field(default_factory=dict)
     path: str = ""
+    host: str = HOST
     is_bound: bool = False
 
 
@@ -118,6 +119,16 @@ ROWS = {
         ],
         tls={"caFile": "other"},
     ),
+    "a name that the extender's certificate lacks": Row(
+        [
+            (
+                "the extender's certificate does not have the name in urlPrefix",
+                "make one for that name (`extender certs",
+            ),
+            (f"{CALLS}the extender's certificate does not have the name in urlPrefix", "or use a name that it has"),
+        ],
+        host="localhost",
+    ),
     "a client certificate of another authority": Row(
         [
             ("rejects the scheduler's client certificate: another authority", "put a certificate that this CA signed"),
@@ -148,7 +159,12 @@ def document_of(name: str, url: str, certificates: Certificates) -> JsonObject:
     """The scheduler's configuration of a row, with a profile of its own."""
     row = ROWS[name]
     tls = {field: getattr(certificates, row.tls.get(field, "right"))[field] for field in certificates.right}
-    secure = {"urlPrefix": f"{url}{row.path}", "enableHTTPS": True, "tlsConfig": tls, **row.entry}
+    secure = {
+        "urlPrefix": f"{url.replace(HOST, row.host)}{row.path}",
+        "enableHTTPS": True,
+        "tlsConfig": tls,
+        **row.entry,
+    }
     document = scheduler_document("offload", url, **secure)
     document["profiles"][0]["schedulerName"] = scheduler_of(name)
     document["leaderElection"] = {"resourceName": scheduler_of(name)}
@@ -158,7 +174,7 @@ def document_of(name: str, url: str, certificates: Certificates) -> JsonObject:
 
 
 def scheduler_of(name: str) -> str:
-    return name.lower().replace(" ", "-").replace(".", "-")
+    return name.lower().replace(" ", "-").replace(".", "-").replace("'", "")
 
 
 def assert_named(name: str, shown: list[tuple[str, str]], expected: list[tuple[str, str]]) -> None:
