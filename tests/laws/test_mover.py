@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from extender.features.execution.broken import Place
 from extender.features.execution.mover import Mover
 from extender.features.execution.moves import Movable
 from extender.features.execution.plan import plan_moves
@@ -41,18 +42,23 @@ class Play:
         self.here: Scene = on_index(index_with(nodes, self.bodies, watch(**EVICT)), SETTINGS)
         self.evictions: list[str] = []
         self._gone: list[Json] = []
+        self._broken: set[tuple[str, Place]] = set()
         self._lates, self._choices = list(lates), list(choices)
         self._late = 0
 
     async def round(self) -> None:
         """A round of the mover, then what controllers and the scheduler do."""
-        index, before = self.here.index, broken_in(self.here.index)[1]
+        index = self.here.index
+        if not self._gone:
+            self._broken.clear()
+        # While pods are away, what their return breaks may hold.
+        self._broken |= broken_in(index)[1]
         await self.here.rounds(1, seconds=_SECONDS)
         evicted = [pod for pod in index.pods.values() if pod.terminating]
         waiting = [pod.signature.controller for pod in (*evicted, *map(read_pod, self._gone))]
         assert len(set(waiting)) == len(waiting), "two pods of a controller"
         for pod in evicted:
-            assert any(name == pod.name for name, _ in before), "nothing of it was broken"
+            assert any(name == pod.name for name, _ in self._broken), "nothing of it was broken"
             self.evictions.append(pod.name)
             index.delete(pod)
             self._gone.append(self.bodies.pop(pod.name))
@@ -60,7 +66,7 @@ class Play:
         if 0 < self._late <= _MOST_LATE:
             return
         self._replace_all()
-        new = [(name, place) for name, place in broken_in(index)[1] if (name, place) not in before]
+        new = broken_in(index)[1] - self._broken
         assert not new, "a constraint that held is broken"
 
     def _replace_all(self) -> None:
