@@ -67,9 +67,14 @@ async def follow(process: Process, commands: str) -> str:
     raise AssertionError(f"a command failed:\n{commands}\n{printed}")
 
 
+def needs_shell_tools() -> None:
+    """Skips without a tool that the documents use."""
+    assert all((tool("bash"), tool("curl"), tool("grep")))
+
+
 def prepared(folder: Path, scheduler_kubeconfig: Path) -> list[str]:
     """The blocks with a free port and this kubeconfig, and config/ in the folder with that port. Skips without a tool."""
-    assert all((tool("bash"), tool("curl"), tool("grep")))
+    needs_shell_tools()
     (port,) = free_ports(1)
     shutil.copytree(ROOT / "config", folder / "config")
     settings = folder / "config" / "extender.yaml"

@@ -19,7 +19,7 @@ from extender.simulator.json_objects import node_of
 from extender.simulator.scheduler.extender_client import ExtenderEntry
 from extender.simulator.scheduler.loop import LoopSettings, SchedulingLoop
 from tests.e2e.programs import free_ports
-from tests.quick_start import KUBEADM, blocks, follow, prepared, shell
+from tests.quick_start import KUBEADM, blocks, follow, needs_shell_tools, prepared, shell
 from tests.simulator.plain import HOSTNAME, anti_affinity, namespace, node, pod, term
 
 README = Path("README.md").read_text("utf-8")
@@ -66,6 +66,7 @@ async def test_the_quick_start_of_the_readme_leads_to_a_set_up_without_a_finding
 
 async def test_the_page_about_the_switch_to_offload_leads_there_without_a_warning(tmp_path: Path) -> None:
     """config/how-to/prove-the-switch.md; tests/e2e/test_shadow.py follows it with a real kube-scheduler."""
+    needs_shell_tools()
     (port,) = free_ports(1)
     typed = [each.replace(":8888", f":{port}") for each in blocks("config/how-to/prove-the-switch.md", "prove")]
     own_port = f"shadow: true\nserver: {{bindAddress: 127.0.0.1:{port}}}\n"

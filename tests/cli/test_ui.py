@@ -93,7 +93,8 @@ async def page() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_it_serves_the_page_until_a_signal_and_ends_with_0(number: signal.Signals) -> None:
-    async with page() as url, started(EXTENDER, "ui", "--no-browser", "--url", url) as process:
+    heeding = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); {EXTENDER}"  # the tests may run with nohup
+    async with page() as url, started(heeding, "ui", "--no-browser", "--url", url) as process:
         assert await text_at(await address_of(process)) == "the page"
         process.send_signal(number)
         assert await ended(process) == (0, "Ctrl-C ends it.\n")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import inf
+from pathlib import Path
 
 import msgspec
 import orjson
@@ -13,6 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import extender
 from extender.model.constraints.labels import HOSTNAME
 from extender.model.constraints.spread import NO_SPREAD, SpreadConstraint
 from extender.model.constraints.taints import Taint, Toleration
@@ -391,3 +394,10 @@ def test_long_texts_stay_as_they_are(keys: list[str], length: int, filling: str)
     }
     found = json.loads(simplified(json.dumps(document).encode()))
     assert found == document | {"managedFields": None}
+
+
+def test_no_pattern_has_a_possessive_or_an_atomic_group() -> None:
+    """Before Python 3.11.5 such a group matches wrongly: https://github.com/python/cpython/issues/106052."""
+    group = re.compile(r"\)(?:[*+?]|\{\d*,?\d*\})\+|\(\?>")
+    package = Path(extender.__file__).parent
+    assert [str(file) for file in package.rglob("*.py") if group.search(file.read_text("utf-8"))] == []

@@ -52,7 +52,7 @@ def _augmented(watching: list[tuple[Policy, ExecutionSpec]]) -> Iterator[Finding
             f"{_named(moving)} may move a pod in vain: in mode augment kube-scheduler's plugins for affinity and spread may "
             "reject the node that is kept for its replacement"
         )
-        remedy = "set spec.execution.mode: Report, and see `extender moves`; in mode offload the extender decides them"
+        remedy = "set spec.execution.mode: Report, and see `extender moves --plan`; in mode offload the extender decides them"
         yield Finding("warning", _CHECK, problem, remedy)
 
 

@@ -33,12 +33,14 @@ _BYTES_PER_STEP: Final = 2**19  # at 4 ns
 _ABSENT: Final = b"null"
 _PLAIN: Final = rb"""[^"\[\]{}]{1,512}+|"[^"\\]{0,510}+\""""
 # Matches no brackets, then a run of brackets of one direction. A short array or object without brackets inside counts
-# as no bracket. Possessive, so the match is linear. Bounded: it matches no run if half a megabyte has none, or if a
-# text begins that is longer or has escapes. `_TEXT` matches such a text piece by piece.
+# as no bracket. Bounded: it matches no run if half a megabyte has none, or if a text begins that is longer or has
+# escapes. `_TEXT` matches such a text piece by piece. Linear: what follows a repeated group matches also nothing, or one
+# bracket, which no earlier end of the group has before it. So no group is possessive: before Python 3.11.5 a possessive
+# group matches wrongly (https://github.com/python/cpython/issues/106052).
 _BRACKETS: Final = re.compile(
-    rb"(?:%(plain)s|[\[{](?:%(plain)s){0,32}+[\]}]){0,32}+([\[{]{1,65536}+|[\]}]{1,65536}+|)" % {b"plain": _PLAIN}
+    rb"(?:%(plain)s|[\[{](?:%(plain)s){0,32}[\]}]){0,32}([\[{]{1,65536}+|[\]}]{1,65536}+|)" % {b"plain": _PLAIN}
 )
-_TEXT: Final = re.compile(rb"""(?:[^"\\]{1,512}+|\\.){0,512}+""", re.DOTALL)
+_TEXT: Final = re.compile(rb"""(?:[^"\\]{1,512}+|\\.){0,512}""", re.DOTALL)
 _QUOTE: Final = ord('"')
 _OPENING: Final = frozenset(b"[{")
 _COLON: Final = b": \t\r\n"
