@@ -59,7 +59,7 @@ KNOWN_FEATURES = {
     "cli/policy.py": {"execution.broken"},
     "cli/whatif.py": {"execution.cli"},
     "model/answers/what_if.py": {"execution.answers"},
-    "tasks/what_if/computing.py": {"execution.answers", "execution.moves", "execution.plan"},
+    "tasks/what_if/computing.py": {"execution.answers", "execution.schema", "execution.plan"},
     "tasks/browse_service.py": {"execution.plan"},
     "server/collaborators.py": {"execution.answers"},
     "server/v1/operations.py": {"execution.endpoint"},

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from extender.features.execution.broken import Place
 from extender.features.execution.mover import Mover
-from extender.features.execution.moves import Movable
 from extender.features.execution.plan import plan_moves
+from extender.features.execution.schema import Movable
 from extender.model.bounded import at_once
 from extender.simulator.oracle.brute_force import matches_node_affinity
 from tests.builders import Json, extender_args, read_pod

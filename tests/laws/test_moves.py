@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.features.execution.broken import BrokenConstraints, Place
-from extender.features.execution.moves import Movable, Move
+from extender.features.execution.moves import Move
 from extender.features.execution.plan import MovePlan, plan_moves
+from extender.features.execution.schema import Movable
 from extender.index.cluster import ClusterIndex
 from extender.model.bounded import at_once
 from extender.model.objects import Node, Pod

@@ -31,9 +31,8 @@ from extender.compose.foundation import make_index
 from extender.compose.process import run_on_loop
 from extender.features.execution.answers import NO_POLICY, MovesAnswer
 from extender.features.execution.directive import PAUSED_ANNOTATION
-from extender.features.execution.moves import Movable
 from extender.features.execution.plan import answer_of, plan_moves
-from extender.features.execution.schema import pod_facts
+from extender.features.execution.schema import Movable, pod_facts
 from extender.index.cluster import ClusterIndex
 from extender.kube.errors import KubeError
 from extender.kube.session import MERGE_PATCH, open_session

@@ -1,10 +1,12 @@
-"""The field `execution` of a policy: which required constraints of running pods are watched, and how their pods are moved."""
+"""The field `execution` of a policy: which required constraints of running pods are watched, and which of their pods may be moved."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from extender.model.release import ReleaseSpec
 
 
 class ExecutionMode(StrEnum):
@@ -91,3 +93,15 @@ _OWNERS: Final = {
 def objection_to_owner(kind: str) -> str:
     """Why pods with a controller of a kind are not moved; empty if it replaces them. O(1)."""
     return "" if kind in _REPLACING else _OWNERS.get(kind) or f"it is not known whether a {kind} replaces its pods"
+
+
+def objection_to_gate(policy: str, release: ReleaseSpec) -> str:
+    """Why pods that a policy releases with their group are not moved.
+
+    The replacement arrives gated. Its gate is removed after a decision that no move can foresee: for the room of a move the release is another
+    claim, limits of the namespace may delay it, and a group may get another domain.
+    """
+    decided = (
+        f"{release.gate} is removed after a decision that may choose another node (laterPods: {release.later_pods})"
+    )
+    return f"its replacement would wait at the gate of {policy}: {decided}"

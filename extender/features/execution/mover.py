@@ -34,8 +34,8 @@ from extender.features.execution.answers import NO_POLICY, MoveRow, MovesAnswer
 from extender.features.execution.blocks import Blocks, PodWriter, UnderWay, pass_alone
 from extender.features.execution.broken import BrokenConstraints, WatchedPods, broken_constraints, is_evicting
 from extender.features.execution.directive import PodFacts
-from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck
-from extender.features.execution.schema import pod_facts
+from extender.features.execution.moves import Move, Neighbours, Planner, Stuck
+from extender.features.execution.schema import Movable, pod_facts
 from extender.index.claims.reserved import move_key
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import ObjectEvent, PodRef

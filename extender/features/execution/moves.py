@@ -2,7 +2,7 @@
 
 A move evicts a pod, and its controller makes another one of the same template. A move is allowed only if
 
-1. the pod may be moved (`Movable`);
+1. the pod may be moved (`Movable`), and no policy releases its replacement with a group (`objection_to_gate`);
 2. the replacement passes filter and node fit on another node, in a trial in which the pod has left and earlier moves are
    complete;
 3. the measure of what is broken falls, and no required constraint of another pod that held is broken afterwards.
@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -33,13 +32,8 @@ from extender.features.execution.broken import (
     has_affinity,
     watching_policy,
 )
-from extender.features.execution.directive import (
-    ExecutionSpec,
-    PodFacts,
-    VolumeChoice,
-    WatchedConstraint,
-    objection_to_owner,
-)
+from extender.features.execution.directive import WatchedConstraint, objection_to_gate
+from extender.features.execution.schema import Movable
 from extender.index.counts.compiled_constraints import CompiledConstraints
 from extender.index.counts.groups import PlacedPods, SpreadGroupView
 from extender.index.counts.term_counts import TermRole
@@ -66,46 +60,6 @@ from extender.verbs.select_host import select_host
 from extender.wire.extender_v1 import ExtenderArgs
 
 _OF_OTHERS: Final = "it is not moved for the anti-affinity of pods of other namespaces"
-
-
-@dataclass(frozen=True, slots=True)
-class Movable:
-    """Decides which pods may be moved at all. ``facts``: by UID, of the pods that were read. ``now``: None ignores ages."""
-
-    facts: Mapping[str, PodFacts] = field(default_factory=dict)
-    now: datetime | None = None
-
-    def objection(self, pod: Pod, spec: ExecutionSpec) -> str:
-        """Why a pod is not moved; empty if it may be. O(1)."""
-        facts = self.facts.get(pod.uid)
-        if objection := objection_to_owner(pod.signature.owner_kind):
-            return objection
-        if pod.gating is not None:
-            return "it was released with a group"
-        if pod.has_unseen_needs and spec.persistent_volumes is VolumeChoice.KEEP:
-            return "it has a volume or a device that may bind it to its node"
-        if self._is_young(pod, spec):
-            return "it is younger than minAge"
-        if facts is not None and facts.forbidden:
-            return facts.forbidden
-        if facts is not None and facts.has_local_storage and spec.local_storage is VolumeChoice.KEEP:
-            return "it has local storage"
-        return ""
-
-    def _is_young(self, pod: Pod, spec: ExecutionSpec) -> bool:
-        if self.now is None or not spec.min_age:
-            return False
-        return pod.start_time is None or self.now - pod.start_time < timedelta(seconds=spec.min_age)
-
-    def order(self, pod: Pod) -> tuple[Any, ...]:
-        """Sorts pods: first a pod that is not ready, of low priority, of low deletion cost, and young; then by name."""
-        facts = self.facts.get(pod.uid)
-        started = pod.start_time.timestamp() if pod.start_time is not None else float("inf")
-        return facts is None or facts.is_ready, pod.priority, _as_int(pod.deletion_cost), -started, pod.full_name
-
-
-def _as_int(text: str) -> int:
-    return int(text) if text.removeprefix("-").isdecimal() else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,6 +379,12 @@ class Planner:
         ]
         return sorted(made, key=lambda candidate: -candidate.most)
 
+    def _objection_to_gate(self, signature: PodSignature) -> str:
+        """Why pods of a signature are not moved because policies release such pods; empty if none does. O(1) for a known signature."""
+        policies = map(self._view.policies.get, effective(signature, self._view, self._settings).gating)
+        gates = (objection_to_gate(str(policy.key), policy.release) for policy in policies if policy and policy.release)
+        return next(gates, "")
+
     def try_pod(
         self, pod: Pod, watched: WatchedPods, movable: Movable, under_way: Sequence[Move] = ()
     ) -> Move | str | None:
@@ -435,7 +395,7 @@ class Planner:
         O(nodes × clauses) like a filter request of all nodes.
         """
         view, settings = self._view, self._settings
-        if objection := movable.objection(pod, watched.spec):
+        if objection := movable.objection(pod, watched.spec, self._objection_to_gate(pod.signature)):
             return objection
         number = view.known.get(pod.node)
         if number is None:

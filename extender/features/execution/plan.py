@@ -19,7 +19,8 @@ from extender.features.execution.broken import (
     measure,
     watching_policy,
 )
-from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck
+from extender.features.execution.moves import Move, Neighbours, Planner, Stuck
+from extender.features.execution.schema import Movable
 from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
 from extender.model.bounded import Steps

@@ -1,9 +1,13 @@
-"""The field `execution` of a policy's spec, declared once: the CRD, the checks and the reading follow from it."""
+"""The field `execution` of a policy's spec, declared once: the CRD, the checks and the reading follow from it.
+
+Beside it: what is read of a pod that is about to be moved, and whether it may be moved.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from extender.features.execution.directive import (
@@ -16,7 +20,9 @@ from extender.features.execution.directive import (
     PodFacts,
     VolumeChoice,
     WatchedConstraint,
+    objection_to_owner,
 )
+from extender.model.objects import Pod
 from extender.model.policies import JsonObject, Moment
 from extender.wire.policies.field_errors import Problems
 from extender.wire.policies.schema import (
@@ -124,7 +130,7 @@ def read_execution(spec: JsonObject, annotations: Mapping[str, Any]) -> Executio
 _read: Final = reader_of(ExecutionSpec, EXECUTION)
 
 
-# -- what a pod says about moves
+# -- whether a pod may be moved
 
 _FORBIDDING: Final = {
     # Each annotation, and the value with which it allows a move.
@@ -160,3 +166,49 @@ def _object(value: Any) -> JsonObject:
 
 def _objects(value: Any) -> list[JsonObject]:
     return list(map(_object, value)) if isinstance(value, list) else []
+
+
+_WAS_RELEASED: Final = (
+    "it was released with a group, and no policy would release its replacement: "
+    "the release has narrowed the pod to a domain, and not its template"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Movable:
+    """Decides which pods may be moved at all. ``facts``: by UID, of the pods that were read. ``now``: None ignores ages."""
+
+    facts: Mapping[str, PodFacts] = field(default_factory=dict)
+    now: datetime | None = None
+
+    def objection(self, pod: Pod, spec: ExecutionSpec, gate: str = "") -> str:
+        """Why a pod is not moved; empty if it may. ``gate``: `objection_to_gate` if a policy releases its replacement. O(1)."""
+        facts = self.facts.get(pod.uid)
+        if objection := objection_to_owner(pod.signature.owner_kind) or gate:
+            return objection
+        if pod.gating is not None:
+            return _WAS_RELEASED
+        if pod.has_unseen_needs and spec.persistent_volumes is VolumeChoice.KEEP:
+            return "it has a volume or a device that may bind it to its node"
+        if self._is_young(pod, spec):
+            return "it is younger than minAge"
+        if facts is not None and facts.forbidden:
+            return facts.forbidden
+        if facts is not None and facts.has_local_storage and spec.local_storage is VolumeChoice.KEEP:
+            return "it has local storage"
+        return ""
+
+    def _is_young(self, pod: Pod, spec: ExecutionSpec) -> bool:
+        if self.now is None or not spec.min_age:
+            return False
+        return pod.start_time is None or self.now - pod.start_time < timedelta(seconds=spec.min_age)
+
+    def order(self, pod: Pod) -> tuple[Any, ...]:
+        """Sorts pods: first a pod that is not ready, of low priority, of low deletion cost, and young; then by name."""
+        facts = self.facts.get(pod.uid)
+        started = pod.start_time.timestamp() if pod.start_time is not None else float("inf")
+        return facts is None or facts.is_ready, pod.priority, _as_int(pod.deletion_cost), -started, pod.full_name
+
+
+def _as_int(text: str) -> int:
+    return int(text) if text.removeprefix("-").isdecimal() else 0

@@ -6,7 +6,7 @@
    replacement as would be with the old pod on its old node. The last is judged only if no node, namespace or other pod has changed
    meanwhile.
 3. A broken pod can be mended if another node takes it so that less is broken, and no pod that held is broken then. A pod that only
-   the anti-affinity of pods of other namespaces excludes must not be moved.
+   the anti-affinity of pods of other namespaces excludes must not be moved, and no pod whose replacement waits at a gate for its group.
 
 Written from config/policies/README.md. Must not import the index, the rules or the feature.
 """
@@ -288,6 +288,7 @@ class _Replay:
             if (policy["spec"].get("execution") or {}).get("mode") == "Evict"
             and policy["spec"].get("mode", "Enforce") == "Enforce"
         ]
+        self._releasing = [policy for policy in journal.policies if policy["spec"].get("mode", "Enforce") == "Enforce"]
         self.running = RunningPods(is_watched)
         self.tallies: defaultdict[str, _Tally] = defaultdict(_Tally)
         self.open: list[_Eviction] = []
@@ -311,6 +312,10 @@ class _Replay:
         self._recent.append(entry)
         if kind is PODS and change.type != DELETED:
             self._follow(change, pod)
+
+    def is_gated(self, pod: JsonObject) -> bool:
+        """Whether a policy would hold the replacement of a pod at a gate. O(policies)."""
+        return selected_at("Release", self._releasing, pod, self.running.state.namespaces)
 
     def _is_of_others(self, change: ServedChange, pod: JsonObject) -> bool:
         """Whether a pod is deleted without an eviction, or created although no eviction waits for it."""
@@ -338,6 +343,8 @@ class _Replay:
         tally.evictions += 1
         if not self._was_broken(uid_of(pod)):
             tally.in_vain.append(f"{name_of(pod)}: nothing was broken")
+        if self.is_gated(pod):
+            tally.in_vain.append(f"{name_of(pod)}: its replacement waits at a gate")
         self.open.append(_Eviction(pod, node_of(pod), self._others))
         waiting = sum(namespace_of(eviction.pod) == namespace_of(pod) for eviction in self.open)
         tally.worst = max(tally.worst, waiting)
@@ -423,7 +430,8 @@ def judge_moves(
         if running.is_broken(uid):
             pod = running.placed[uid].pod
             names[namespace_of(pod)].append(name_of(pod))
-    could = [running.placed[uid].pod for uid in mendable(running, may_evict)] if names else []
+    may_move = mendable(running, lambda pod: may_evict(pod) and not replay.is_gated(pod))
+    could = [running.placed[uid].pod for uid in may_move] if names else []
     return {
         namespace: MovesOfNamespace(
             tallies[namespace].evictions,

@@ -14,8 +14,8 @@ from zlib import crc32
 from msgspec import structs
 
 from extender.features.execution.answers import NO_POLICY, MovesAnswer
-from extender.features.execution.moves import Movable
 from extender.features.execution.plan import answer_of, plan_moves
+from extender.features.execution.schema import Movable
 from extender.index.cluster import ClusterIndex
 from extender.model.answers.explanations import Obstacle
 from extender.model.answers.what_if import Placement, WhatIf, WhatIfAnswer, WhatIfSummary

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from extender.features.execution.broken import BrokenConstraints
 from extender.features.execution.directive import PodFacts
-from extender.features.execution.moves import Movable, Move, Neighbours, Planner, Stuck
+from extender.features.execution.moves import Move, Neighbours, Planner, Stuck
 from extender.features.execution.plan import plan_moves
-from extender.features.execution.schema import pod_facts
+from extender.features.execution.schema import Movable, pod_facts
 from extender.index.cluster import ClusterIndex
 from extender.model.bounded import at_once
 from extender.model.objects import Object, Pod
@@ -22,6 +22,7 @@ from extender.model.release import Gating
 from extender.settings.configuration import Settings
 from tests.builders import index_of, node, pod, settings, spread, taint, term, workload
 from tests.features.execution.watching import ROOM, SETTINGS, watch, watched, web, webs, zoned
+from tests.policies import policy
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 APART = {"spreads": [], "apart": [term("host", app="web")]}
@@ -146,9 +147,14 @@ def test_what_keeps_a_pod(fields: dict[str, Any], facts: PodFacts, execution: di
     assert why(*zoned(1, 1), *pods, movable=movable, **execution) == [expected]
 
 
+GATE = "placement.extender.dev/group is removed after a decision that may choose another node (laterPods"
+WAS_RELEASED = (
+    "it was released with a group, and no policy would release its replacement: the release has narrowed the pod to a domain, "
+    "and not its template"
+)
 CHANGED: dict[str, tuple[Mapping[str, Any], str]] = {
     "a volume": ({"has_unseen_needs": True}, "it has a volume or a device that may bind it to its node"),
-    "a group": ({"gating": Gating((), "rs", (), "group", None)}, "it was released with a group"),
+    "a group": ({"gating": Gating((), "rs", (), "group", None)}, WAS_RELEASED),
     "too young": ({"start_time": NOW}, "it is younger than minAge"),
 }
 
@@ -158,6 +164,29 @@ def test_what_keeps_a_pod_by_its_object(fields: Mapping[str, Any], expected: str
     old = datetime(2025, 1, 1, tzinfo=UTC)
     pods = [replace(each, **{"start_time": old, **fields}) for each in webs(2, 0)]
     assert why(*zoned(1, 1), *pods, movable=Movable(now=NOW)) == [expected]
+
+
+@pytest.mark.parametrize("later", ["Join", "JoinOrMove", "Replace", "ReplaceOrMove"])
+@pytest.mark.parametrize("released", ["group", ""], ids=["released", "created before the policy"])
+def test_a_pod_whose_replacement_a_policy_would_release_is_not_moved(later: str, released: str) -> None:
+    gangs = PolicyObject(policy("gangs", when=["Release"], release={"topology": ["zone"], "laterPods": later}))
+    gating = Gating((), "rs", (), released, None) if released else None
+    pods = [replace(each, gating=gating) for each in webs(2, 0)]
+    assert why(*zoned(1, 1), *pods, gangs) == [
+        f"its replacement would wait at the gate of ClusterPodSchedulingPolicy/gangs: {GATE}: {later})"
+    ]
+
+
+RELEASING_NOTHING: dict[str, dict[str, Any]] = {
+    "another label": {"podSelector": {"matchLabels": {"app": "db"}}},
+    "only audits": {"mode": "Audit"},
+}
+
+
+@pytest.mark.parametrize("spec", RELEASING_NOTHING.values(), ids=RELEASING_NOTHING)
+def test_a_policy_that_does_not_release_the_replacement_keeps_no_pod(spec: dict[str, Any]) -> None:
+    gangs = PolicyObject(policy("gangs", when=["Release"], release={"topology": ["zone"]}, **spec))
+    assert planned(*zoned(1, 1), *webs(2, 0), gangs) == ["web-a0: a0 -> b0"]
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet", "ReplicationController"])

@@ -207,6 +207,20 @@ def test_what_is_broken_and_what_could_be_mended(
     assert (found.broken, found.mendable) == (broken, could)
 
 
+GATING: JsonObject = {
+    **policy(when=["Release"], release={"topology": [ZONE]}),
+    "metadata": {"name": "gangs", "namespace": "default"},
+}
+
+
+def test_a_pod_whose_replacement_a_policy_gates_is_not_to_be_moved() -> None:
+    run = Run(web("web-1", "n-a", nodeSelector={ZONE: "b"}), GATING)
+    assert (run.found().broken, run.found().mendable) == (("web-1",), ())
+    run.evict("web-1")
+    run.replace("web-2", "n-b", nodeSelector={ZONE: "b"})
+    assert run.found().in_vain == ("web-1: its replacement waits at a gate",)
+
+
 def test_a_budget_keeps_what_is_broken() -> None:
     run = Run(web("web-1", "n-a", nodeSelector={ZONE: "b"}))
     assert run.found(lambda _: False).mendable == ()

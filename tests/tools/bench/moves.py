@@ -26,8 +26,8 @@ from msgspec import structs
 
 from extender.features.execution.broken import BrokenConstraints
 from extender.features.execution.mover import Mover
-from extender.features.execution.moves import Movable
 from extender.features.execution.plan import MovePlan, plan_moves
+from extender.features.execution.schema import Movable
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import PodRef
 from extender.kube.errors import NotFound
