@@ -453,14 +453,14 @@ class _Attempt:
             return self._rejections(new, filters)
         # The excess of shared findings is part of `before`. The other findings are about the pod alone: they end.
         own = sum(finding.excess for finding in findings if finding.shared is None)
-        best: tuple[int, int, Sequence[NodeNumber]] | None = None
-        for counts, numbers in self._kinds(passing).items():
-            change = self._change(before, relied, numbers[0])
+        best: tuple[int, int, Sequence[int]] | None = None
+        for counts, positions in self._kinds(passing).items():
+            change = self._change(before, relied, passing[positions[0]])
             if change is not None and own + change > 0 and (best is None or (-own - change, sum(counts)) < best[:2]):
-                best = -own - change, sum(counts), numbers
+                best = -own - change, sum(counts), positions
         if best is None:
             return "on each node that takes it, as much would be broken as now, or a constraint of another pod"
-        target = self._choose(new, best[2])
+        target = self._choose(new, [passing[position] for position in sorted(best[2])])
         finding = max(findings, key=lambda found: found.excess)
         fullest = max(found.count for found in findings)
         order = (best[0], -fullest, *movable.order(pod))
@@ -501,25 +501,27 @@ class _Attempt:
         texts = ", ".join(f"{count} {text}" for text, count in sorted(reasons.items()))
         return f"no node passes: {texts}" if texts else "there is no other node"
 
-    def _kinds(self, passing: Sequence[NodeNumber]) -> Mapping[tuple[int, ...], list[NodeNumber]]:
-        """The nodes by what a pod there changes: the count and the carriers of the domain for each constraint that counts the pod.
+    def _kinds(self, passing: Sequence[NodeNumber]) -> Mapping[tuple[int, ...], list[int]]:
+        """The positions of nodes by what a pod there changes: the count and the carriers of the domain for each constraint that counts the pod.
 
         For affinity of others it matters whether the domain is the one that the pod leaves.
         """
-        spreads = [
-            (spread.group.domain_of, spread.group.counts, spread.carriers(self.shifts)) for spread in self.affected
-        ]
         near = [group.domain_of for relying in self.relying for group in relying.own.affinity]
-        made: dict[tuple[int, ...], list[NodeNumber]] = {}
-        for number in passing:
+        columns = [*(spread.group.domain_of for spread in self.affected), *near]
+        # By domains first, because there are fewer domains than nodes: the counts are read once for each.
+        by_domains: dict[tuple[int, ...], list[int]] = {}
+        for position, number in enumerate(passing):
+            by_domains.setdefault(tuple([column[number] for column in columns]), []).append(position)
+        spreads = [(spread.group.counts, *spread.carriers(self.shifts)) for spread in self.affected]
+        left = [column[self.number] for column in near]
+        made: dict[tuple[int, ...], list[int]] = {}
+        for domains, positions in by_domains.items():
             key = [
-                counts.get(domain, 0) * 4 + (domains[domain] > 0) * 2 + (watched[domain] > 0)
-                if (domain := column[number])
-                else 0
-                for column, counts, (domains, watched) in spreads
+                counts.get(domain, 0) * 4 + (carriers[domain] > 0) * 2 + (watched[domain] > 0) if domain else 0
+                for domain, (counts, carriers, watched) in zip(domains, spreads, strict=False)
             ]
-            key += [-int(column[number] == column[self.number]) for column in near]
-            made.setdefault(tuple(key), []).append(number)
+            key += [-int(domain == here) for domain, here in zip(domains[len(spreads) :], left, strict=True)]
+            made.setdefault(tuple(key), []).extend(positions)
         return made
 
     def _change(
