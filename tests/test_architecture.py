@@ -46,6 +46,7 @@ FLOOR_OF_FILE = {
     "plan": "tasks",
     "blocks": "tasks",
     "mover": "tasks",
+    "stored": "tasks",
     "endpoint": "server",
     "building": "compose",
     "report": "doctor",

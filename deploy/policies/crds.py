@@ -12,10 +12,12 @@ from typing import Any, Final, TypeAlias
 
 import yaml
 
+from extender.features.execution.directive import WatchedConstraint
+from extender.features.execution.schema import MOST_STORED
 from extender.model.group_placements import MOST_RECORDED, PLACEMENT_KIND
 from extender.model.objects import DOMAINS_KIND
 from extender.model.policies import CLUSTER_KIND, GROUP, NAMESPACED_KIND, VERSION
-from extender.model.release import MOST_DOMAINS, MOST_LEVELS, MOST_VALUES, GroupPhase
+from extender.model.release import MOST_DOMAINS, MOST_LEVELS, MOST_RESOURCES, MOST_VALUES, GroupPhase
 from extender.wire.policies.field_errors import ErrorType
 from extender.wire.policies.policy_schema import NAMESPACED_SPEC, SPEC
 from extender.wire.policies.release_schema import AMOUNTS, BROUGHT
@@ -226,6 +228,21 @@ _EXCLUDED: Final = Record(
         Field("reason", Text(choices=("Operator", "Unavailable")), is_required=True),
     )
 )
+_OBJECT_NAME: Final = Text(longest=253)
+_MOVE: Final = Record(
+    (
+        *(Field(name, _OBJECT_NAME, is_required=True) for name in ("namespace", "pod", "uid")),
+        Field("kind", _OBJECT_NAME, "Of the controller.", is_required=True),
+        Field("controller", _OBJECT_NAME, is_required=True),
+        Field("node", _OBJECT_NAME, "The node that the pod leaves.", is_required=True),
+        Field("target", _OBJECT_NAME, "The node whose room is kept for the replacement.", is_required=True),
+        Field(
+            "constraint", Text(choices=tuple(map(str, WatchedConstraint))), "For which it is moved.", is_required=True
+        ),
+        Field("since", TIME, is_required=True),
+        Field("requests", Pairs(Text(longest=32), MOST_RESOURCES), "What the pod requests."),
+    )
+)
 _MOST_REASONS: Final = 8
 _MOVES: Final = Record(
     (
@@ -249,6 +266,12 @@ _MOVES: Final = Record(
                 _MOST_REASONS,
             ),
             "Why, the most frequent reasons first.",
+        ),
+        Field(
+            "moves",
+            Many(_MOVE, MOST_STORED),
+            "Moves whose replacement had no node when moves were written last, before their pods were evicted. A new leader "
+            "keeps the places of the replacements by them. Moves that have ended stay until moves are written again.",
         ),
     )
 )

@@ -6,7 +6,6 @@ Every replica serves the webhook. Tasks that write run only on the leader. Calle
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,12 +15,12 @@ from functools import partial
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-from extender.compose.foundation import COMPONENT, Foundation, Job
+from extender.compose.foundation import Foundation, Job
 from extender.index.cluster import ClusterIndex
 from extender.kube.listing import read_list
 from extender.kube.session import Session
 from extender.kube.timing import Clock
-from extender.kube.writer import PolicyObjects, WebhookObjects
+from extender.kube.writer import WebhookObjects
 from extender.model.constraints.labels import Labels
 from extender.model.constraints.node_affinity import NodeAffinity
 from extender.model.policies import FailurePolicy, JsonObject
@@ -181,7 +180,7 @@ def admission_of_cluster(base: Foundation, pod: OwnPod | None) -> AdmissionPart:
     # 2. Status and events of policies, which the leader writes.
     counts = metrics.admission()
     observe, check = metrics.record_write, base.replica.check_term
-    objects_of_policies = PolicyObjects(session.writes, COMPONENT, socket.gethostname(), observe=observe, check=check)
+    objects_of_policies = base.policy_writer()
     events = EventRecorder(objects_of_policies.create_event, clock, EVENT_LIMIT)
     status = PolicyStatus(
         objects_of_policies,

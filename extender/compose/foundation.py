@@ -17,7 +17,7 @@ from extender.kube.reflector import Reflector
 from extender.kube.reflector_status import WatchOptions
 from extender.kube.session import Connection, Session
 from extender.kube.timing import BackoffOptions, Clock, WallClock
-from extender.kube.writer import Writer
+from extender.kube.writer import PolicyObjects, Writer
 from extender.rules.catalog import counts_of_rules
 from extender.settings.configuration import Settings
 from extender.settings.connections import WatchSettings
@@ -64,6 +64,11 @@ class Foundation:
         """The writer for objects. Its writes raise ``LeadershipLost`` while this replica does not lead."""
         observe, check = self.metrics.record_write, self.replica.check_term
         return Writer(connection or self.session.writes, COMPONENT, socket.gethostname(), observe=observe, check=check)
+
+    def policy_writer(self) -> PolicyObjects:
+        """The writer for policies and events about them, as `writer`."""
+        observe, check = self.metrics.record_write, self.replica.check_term
+        return PolicyObjects(self.session.writes, COMPONENT, socket.gethostname(), observe=observe, check=check)
 
 
 def make_index(settings: Settings) -> ClusterIndex:

@@ -39,7 +39,7 @@ from extender.model.objects import (
     TopologyDomains,
     Workload,
 )
-from extender.model.policies import InvalidPolicy, Policy, PolicyObject
+from extender.model.policies import PolicyObject
 from extender.settings.limits import NamespaceLimits
 from extender.settings.policies import Policies
 from extender.settings.rules import Rules
@@ -195,7 +195,7 @@ class ClusterIndex:
             case DisruptionBudget():
                 return self.budgets.change(obj.key, None if new is None else obj)
             case PolicyObject():
-                return self._change_policy(obj.policy, is_gone=new is None)
+                return self._change_policy(obj, is_gone=new is None)
             case GroupPlacement() | TopologyDomains():
                 return self._change_custom(obj, is_gone=new is None)
             case _:
@@ -207,12 +207,15 @@ class ClusterIndex:
             return self.domains.change(obj, is_gone=is_gone)
         return self.placements.change(obj, is_gone=is_gone)
 
-    def _change_policy(self, policy: Policy | InvalidPolicy, *, is_gone: bool) -> bool:
-        before = self.policies.version
+    def _change_policy(self, obj: PolicyObject, *, is_gone: bool) -> bool:
+        before, key = self.policies.version, obj.policy.key
         if is_gone:
-            self.policies.remove(policy.key)
+            self.policies.remove(key)
         else:
-            self.policies.put(policy)
+            self.policies.put(obj.policy)
+            self.policies.moves.pop(key, None)
+            if obj.moves:
+                self.policies.moves[key] = obj.moves
         return self.policies.version != before
 
     def _change_pod(self, uid: str, new: Pod | None) -> bool:

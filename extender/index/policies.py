@@ -19,7 +19,17 @@ from extender.index.objects.changes import Subscribable, Subscribers
 from extender.index.objects.selector_index import SelectorIndex
 from extender.model.constraints.selectors import Requirement
 from extender.model.objects import Effective, PodSignature
-from extender.model.policies import FailurePolicy, InvalidPolicy, Mode, Moment, Policy, PolicyKey, PolicyScope, Subject
+from extender.model.policies import (
+    FailurePolicy,
+    InvalidPolicy,
+    JsonObject,
+    Mode,
+    Moment,
+    Policy,
+    PolicyKey,
+    PolicyScope,
+    Subject,
+)
 from extender.settings.policies import Policies
 
 T = TypeVar("T")
@@ -206,6 +216,8 @@ class PolicyTable(PoliciesView):
         super().__init__(settings)
         self.changes = Subscribers()
         self.recounted = Subscribers()
+        # What the status of policies says about moves, for a new leader. It changes no decision, so it is no change of a policy.
+        self.moves: dict[PolicyKey, tuple[JsonObject, ...]] = {}
 
     def put(self, policy: Policy | InvalidPolicy) -> None:
         """Adds a policy, or replaces the policy of its key, valid or not. Does nothing if it has not changed.
@@ -226,6 +238,7 @@ class PolicyTable(PoliciesView):
 
     def remove(self, key: PolicyKey) -> None:
         """Removes a policy. Does nothing if there is none."""
+        self.moves.pop(key, None)
         if self._all.pop(key, None) is None:
             return
         keys = self._keys[key.namespace]

@@ -273,9 +273,9 @@ class PolicyObjects(_Recording):
         return _read_object(await self._make(call, key.namespace or None, key.name))
 
     async def patch_policy_status(self, key: PolicyKey, uid: str, status: JsonObject) -> None:
-        """Merges into the status of a policy. Raises ``Conflict`` if the name belongs to another policy by now."""
+        """Merges into the status of a policy. Raises ``Conflict`` if the name belongs to another policy than ``uid``, if given."""
         call = api_calls.PATCH_POLICY_STATUS if key.namespace else api_calls.PATCH_CLUSTER_POLICY_STATUS
-        body = {"metadata": {"uid": uid}, "status": status}
+        body = ({"metadata": {"uid": uid}} if uid else {}) | {"status": status}
         await self._make(call, key.namespace or None, key.name, body, MERGE_PATCH)
 
 

@@ -504,11 +504,12 @@ class InvalidPolicy:
 class PolicyObject:
     """A policy as it is watched, valid or not.
 
-    ``source``: its JSON, for recordings; None for a policy made otherwise.
+    ``source``: its JSON, for recordings; None for a policy made otherwise. ``moves``: `status.execution.moves`, unchecked.
     """
 
     policy: Policy | InvalidPolicy
     source: JsonObject | None = field(default=None, compare=False, repr=False)
+    moves: tuple[JsonObject, ...] = field(default=(), hash=False, repr=False)
 
     @property
     def key(self) -> str:

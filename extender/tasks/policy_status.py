@@ -246,7 +246,10 @@ class PolicyStatus:
         key = policy.key
         if key not in self._present:
             obj = await self._store.get_policy(key)
-            self._present[key] = str(obj["metadata"].get("uid") or ""), obj.get("status") or {}
+            status = obj.get("status") or {}
+            if execution := status.get("execution"):  # moves are written by what moves pods, into the same object
+                status = status | {"execution": {name: value for name, value in execution.items() if name != "moves"}}
+            self._present[key] = str(obj["metadata"].get("uid") or ""), status
             await self._clock.sleep(1 / WRITES_PER_SECOND)
         uid, present = self._present[key]
         wanted = self._wanted(policy, matched, present)

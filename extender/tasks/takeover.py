@@ -52,6 +52,8 @@ class Takeover:
     ) -> None:
         """``version``: the resourceVersion that the watch of pods has reached."""
         self.gap = 0.0
+        # Called in each term before its first answer.
+        self.before_answers: list[Callable[[], None]] = []
         self._leadership = leadership
         self._version = version
         self._freshness = freshness
@@ -175,6 +177,8 @@ class Takeover:
         while self._known_up_to < clear and self._leadership.term == term:
             await self._catch_up()
         if self._leadership.term == term:
+            for restore in self.before_answers:
+                restore()
             self._taken_over = term
             now = self._clock.now()
             self.gap = now - term.silent_since if term.silent_since > float("-inf") else 0.0

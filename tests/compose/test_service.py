@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from extender.compose.service import service_of_objects
 from extender.model.answers.pages import PageOf, PendingQuestion
 from extender.model.policies import PolicyObject
+from extender.model.units import rfc3339
 from tests.builders import REQUIRED, extender_args, matching, node, pod, pod_json, settings, term
 from tests.compose.services import unconnected
 from tests.fakes import FakeClock
@@ -80,6 +82,20 @@ def test_the_settings_in_force_name_the_namespace_of_the_pod() -> None:
     found = unconnected(used, namespace="ours").settings
     assert (found.leader_election.lease_namespace, found.policies.webhook.service_namespace) == ("ours", "ours")
     assert "ours" in found.policies.exempt_namespaces
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_places_of_moves_that_an_earlier_leader_began_are_kept_before_the_first_answer(*, enabled: bool) -> None:
+    used = settings(policies={"enabled": True}, leaderElection={"enabled": True}, execution={"enabled": enabled})
+    moved = {"namespace": "default", "pod": "web-0", "uid": "uid-web-0", "kind": "ReplicaSet", "controller": "web"}
+    moved |= {"node": "n1", "target": "n2", "constraint": "NodeAffinity", "since": rfc3339(datetime.now(UTC))}
+    watching = PolicyObject(policy(when=["Execution"]), moves=({**moved, "requests": {"cpu": "1"}},))
+    service = unconnected(used, node("n1"), node("n2", allocatable={"cpu": "2", "pods": "9"}), watching)
+    takeover = service.replica.takeover
+    assert takeover is not None
+    for restore in takeover.before_answers:
+        restore()
+    assert list(service.index.reserved.by_node) == (["n2"] if enabled else [])
 
 
 def test_a_watch_that_never_worked_is_silent_since_the_start_of_the_service() -> None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from hashlib import sha256
-from typing import Final
+from math import inf
+from typing import Any, Final
 
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from extender.features.execution.broken import Place
-from extender.features.execution.mover import Mover
 from extender.features.execution.plan import plan_moves
 from extender.features.execution.schema import Movable
 from extender.model.bounded import at_once
 from extender.simulator.oracle.brute_force import matches_node_affinity
 from tests.builders import Json, extender_args, read_pod
 from tests.deciding import filter_nodes
-from tests.features.execution.test_mover import EVICT, NOW, Scene, on_index
+from tests.features.execution.test_mover import EVICT, OLD, Scene, on_index
 from tests.features.execution.watching import SETTINGS, watch
 from tests.laws.test_moves import Bodies, broken_in, clusters, index_with
 
@@ -29,22 +29,42 @@ _SECONDS: Final = 70.0  # longer than plans are kept
 _MOST_LATE: Final = 2  # rounds, less than claimTimeout
 
 
+class Killed(Exception):  # noqa: N818 -- not an error
+    """The process ends."""
+
+
 class Play:
     """A cluster in which evicted pods are replaced, and replacements are placed as filter says.
 
     Each template has a controller, so several pods are moved at a time. ``lates``: whether the pods of a round are replaced a
-    round later, ``choices``: which of several nodes gets a pod.
+    round later, ``choices``: which of several nodes gets a pod, ``kills``: before which write of a round the process is killed.
     """
 
-    def __init__(self, nodes: list[Json], pods: Bodies, lates: Sequence[bool], choices: Sequence[int]) -> None:
+    def __init__(
+        self, nodes: list[Json], pods: Bodies, lates: Sequence[bool], choices: Sequence[int], kills: Sequence[int]
+    ) -> None:
         self.nodes = nodes
         self.bodies = {name: with_own_controller(body) for name, body in pods.items()}
         self.here: Scene = on_index(index_with(nodes, self.bodies, watch(**EVICT)), SETTINGS)
+        for pod in list(self.here.index.pods.values()):
+            self.here.index.upsert(replace(pod, start_time=OLD))
         self.evictions: list[str] = []
         self._gone: list[Json] = []
         self._broken: set[tuple[str, Place]] = set()
-        self._lates, self._choices = list(lates), list(choices)
+        self._lates, self._choices, self._kills = list(lates), list(choices), list(kills)
         self._late = 0
+        self._writes = inf  # until the process is killed
+        writes = self.here.writes
+        writes.evict, writes.write_moves = self._counted(writes.evict), self._counted(writes.write_moves)  # type: ignore[method-assign]
+
+    def _counted(self, write: Callable[..., Awaitable[None]]) -> Callable[..., Coroutine[None, None, None]]:
+        async def counted(*arguments: Any) -> None:
+            self._writes -= 1
+            if self._writes < 0:
+                raise Killed
+            await write(*arguments)
+
+        return counted
 
     async def round(self) -> None:
         """A round of the mover, then what controllers and the scheduler do."""
@@ -53,7 +73,11 @@ class Play:
             self._broken.clear()
         # While pods are away, what their return breaks may hold.
         self._broken |= broken_in(index)[1]
-        await self.here.rounds(1, seconds=_SECONDS)
+        self._writes = self._kills.pop() if self._kills else inf
+        try:
+            await self.here.rounds(1, seconds=_SECONDS)
+        except Killed:
+            self.restart()
         evicted = [pod for pod in index.pods.values() if pod.terminating]
         waiting = [pod.signature.controller for pod in (*evicted, *map(read_pod, self._gone))]
         assert len(set(waiting)) == len(waiting), "two pods of a controller"
@@ -85,16 +109,11 @@ class Play:
         assert passed, "no node takes the replacement"
         node = passed[(self._choices.pop() if self._choices else 0) % len(passed)]
         self.bodies[name] = {**body, "spec": {**spec, "nodeName": node}}
-        self.here.index.upsert(replace(read_pod(self.bodies[name]), start_time=NOW))
+        self.here.index.upsert(replace(read_pod(self.bodies[name]), start_time=self.here.now()))
 
     def restart(self) -> None:
-        """Another process leads, unless places are kept for replacements: these end with their process."""
-        here = self.here
-        if self._gone:
-            return
-        for key in here.mover.under_way:
-            here.index.reserved.release(key)
-        here.mover = Mover(here.index, SETTINGS, here.writes, here.clock, lambda: NOW, lambda: True)
+        """Another process leads, perhaps while pods are away."""
+        self.here.restart()
 
 
 def with_own_controller(body: Json) -> Json:
@@ -109,12 +128,15 @@ def with_own_controller(body: Json) -> Json:
 _FLAGS: Final = st.lists(st.booleans(), max_size=_ROUNDS // 2)
 
 
-@given(clusters(), _FLAGS, _FLAGS, st.lists(st.integers(0, 3), max_size=8))
+_NUMBERS: Final = st.lists(st.integers(0, 3), max_size=8)
+
+
+@given(clusters(), _FLAGS, _FLAGS, _NUMBERS, _NUMBERS)
 def test_no_eviction_is_in_vain_and_evictions_end(
-    cluster: tuple[list[Json], Bodies], restarts: list[bool], lates: list[bool], choices: list[int]
+    cluster: tuple[list[Json], Bodies], restarts: list[bool], lates: list[bool], choices: list[int], kills: list[int]
 ) -> None:
     nodes, pods = cluster
-    play = Play(nodes, pods, lates, choices)
+    play = Play(nodes, pods, lates, choices, kills)
     measure = broken_in(play.here.index)[0]
 
     async def run() -> None:

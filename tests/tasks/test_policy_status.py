@@ -338,6 +338,21 @@ async def test_after_a_failure_the_status_is_read_again_and_written(failure: Kub
     assert scene.api.written == ["one"]
 
 
+async def test_moves_that_are_stored_in_the_status_stay_and_cost_no_write() -> None:
+    scene = Scene()
+    key = scene.apply(when=["Execution"], execution={})
+    state = {"broken": 4, "planned": 1, "moved": 0, "stuck": 0, "stuckReasons": []}
+    scene.status.execution = lambda: {key: dict(state)}
+    await scene.status.round()
+    moves = {"moves": [{"pod": "web-0"}]}
+    await PolicyObjects(scene.api, "extender", "a").patch_policy_status(key, "", {"execution": moves})
+    running = asyncio.create_task(scene.status.run())  # a new leader, which reads the status
+    await until(lambda: scene.clock.slept.count(ROUND_SECONDS) >= 3)
+    running.cancel()
+    assert len(scene.api.written) == 2, "the first status, and the moves"
+    assert scene.status_of(key)["execution"] == state | moves
+
+
 async def test_what_is_broken_is_written_once_a_minute_and_moves_are_counted_over_leaders() -> None:
     scene = Scene()
     key = scene.apply(when=["Execution"], execution={})

@@ -58,6 +58,14 @@ async def test_a_leader_that_died_long_before_its_lease_ran_out_costs_no_more_ti
     assert await stand.ready_after() == pytest.approx(0.0, abs=0.02)
 
 
+async def test_what_an_earlier_leader_left_is_restored_before_the_first_answer(stand: Stand) -> None:
+    ready: list[bool] = []
+    stand.takeover.before_answers.append(lambda: ready.append(stand.takeover.is_ready))
+    await stand.begins(DEAD, "500")
+    await stand.ready_after()
+    assert ready == [False]
+
+
 async def test_it_says_for_how_long_no_replica_answered(stand: Stand) -> None:
     """From the last sign of life of the one before, which may have died just then."""
     await stand.begins(DEAD, "500")

@@ -13,6 +13,7 @@ pod is evicted, and its controller creates a replacement, for which a node is fo
   `extender moves`.
 - `mover` is the job of the leader: it claims the place of the replacement, evicts the pod, and follows the move to its end. The
   claim is a slot of `index/claims/reserved.py` under the key of the controller, and `rules/reserved_room.py` holds the
-  replacement to it. `blocks` has a move under way, and why a controller gets none for a time. `settings` is the section, `building` builds the job.
+  replacement to it. `blocks` has a move under way, and why a controller gets none for a time. `stored` keeps places over a change of the
+  leader. `settings` is the section, `building` builds the job.
 - `report` is what doctor says of such policies.
 """

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf
 from typing import Final, Protocol
 
-from extender.features.execution.broken import WatchedPods
+from extender.features.execution.broken import WatchedPods, broken_constraints
 from extender.features.execution.moves import Move, replacement_of
+from extender.index.claims.reserved import move_key
+from extender.index.cluster import ClusterIndex
 from extender.index.view import ClusterView
 from extender.kube.effects import PodRef
-from extender.model.objects import Pod
-from extender.model.policies import JsonObject
+from extender.model.bounded import Steps, at_once
+from extender.model.objects import Pod, PodSignature
+from extender.model.policies import JsonObject, PolicyKey
 from extender.model.release import GroupKey
 from extender.rules import catalog
 from extender.rules.frames import IndexFrame
@@ -21,6 +25,8 @@ from extender.verbs.effective_pod import effective_pod
 from extender.verbs.request import worst_case
 
 LONGEST_BLOCK: Final = 3600.0
+LONGEST_END: Final = 3600.0  # seconds for which a place is kept while the evicted pod terminates
+_NODES_A_STEP: Final = 100
 _LONGEST_UNREAD: Final = 10.0
 
 
@@ -33,6 +39,28 @@ class PodWriter(Protocol):
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:
         """Evicts exactly this pod. Raises ``OverBudget``."""
 
+    async def write_moves(self, policy: PolicyKey, moves: Sequence[JsonObject]) -> None:
+        """Writes `execution.moves` into the status of a policy, and nothing else."""
+
+
+class Outcome(StrEnum):
+    """How a move ended.
+
+    - COMPLETED: the replacement is ready, and the constraint holds for it
+    - IN_VAIN: the replacement was bound elsewhere, and the constraint is broken there too
+    - REFUSED: a disruption budget forbade the eviction
+    - FAILED: the pod was not evicted, because of an error
+    - NOT_REPLACED: no new pod of the controller came, for example because it was scaled down
+    - NOT_READY: the replacement was not ready in time
+    """
+
+    COMPLETED = "completed"
+    IN_VAIN = "in_vain"
+    REFUSED = "refused"
+    FAILED = "failed"
+    NOT_REPLACED = "not_replaced"
+    NOT_READY = "not_ready"
+
 
 @dataclass(slots=True)
 class UnderWay:
@@ -43,6 +71,7 @@ class UnderWay:
     - ``replacement``: the UID of the new pod, ``pending``: since when it is known without a node
     - ``is_bound``: the new pod is on a node, so its place is no longer claimed
     - ``read``: when the new pod was read last
+    - ``is_bare``: an earlier leader began it, and no pod of the controller shows the constraints of the replacement yet
     """
 
     move: Move
@@ -54,6 +83,7 @@ class UnderWay:
     pending: float = inf
     is_bound: bool = False
     read: float = -inf
+    is_bare: bool = False
 
     def is_due(self, now: float) -> bool:
         """Whether the new pod is read again: after a tenth of the time that it has taken, at most `_LONGEST_UNREAD`. O(1)."""
@@ -70,6 +100,17 @@ class UnderWay:
         filters = catalog.prepare_filters(effective_form, compiled, view, frame)
         fit = catalog.NODE_FIT.prepare_filter(effective_form, compiled, view, IndexFrame())
         return filters.reason(number) is None and fit.reason(number) is None
+
+    def is_in_vain(self, pod: Pod, view: ClusterView, settings: Settings) -> bool:
+        """Whether the new pod is on another node than planned, and something is broken for it there. O(`broken_constraints`)."""
+        return pod.node != self.move.target and self.is_broken(pod, view, settings)
+
+    def is_broken(self, pod: Pod, view: ClusterView, settings: Settings) -> bool:
+        """Whether something that the policy watches is broken for a pod on its node."""
+        number = view.known.get(pod.node)
+        if number is None:
+            return False
+        return bool(at_once(broken_constraints({number: 1}, pod, view, settings, self.watched.spec.constraints)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +195,34 @@ class Blocks:
             for key, block in self._blocks.items()
             if (key.namespace, key.value) in broken or now < block.until + block.seconds
         }
+
+
+def pods_of(keys: Collection[GroupKey], index: ClusterIndex) -> Steps[dict[GroupKey, list[Pod]]]:
+    """The pods of controllers. O(signatures + pods on their nodes + pods without a node)."""
+    view = index.view
+    found: dict[GroupKey, list[Pod]] = {key: [] for key in keys}
+    wanted = {(key.namespace, key.value) for key in keys}
+    namespaces = {key.namespace for key in keys}
+
+    def is_wanted(signature: PodSignature) -> bool:
+        if signature.namespace not in namespaces or (controller := signature.controller) is None:
+            return False
+        return (signature.namespace, f"{controller.kind}/{controller.name}") in wanted
+
+    for placed in view.placed(None, is_wanted):
+        yield
+        for at, number in enumerate(list(placed.nodes) if placed is not None else (), start=1):
+            if at % _NODES_A_STEP == 0:
+                yield
+            pods = [pod for pod in view.pods_on(number).values() if placed is not None and placed.are(pod)]
+            for pod in pods:
+                if (key := move_key(pod)) is not None:
+                    found[key].append(index.pods.get(pod.uid, pod))
+    for pod in view.unplaced.values():
+        key = move_key(pod)
+        if key in found and not any(other.uid == pod.uid for other in found[key]):
+            found[key].append(pod)
+    return found
 
 
 def pass_alone(moves: Sequence[Move], view: ClusterView, settings: Settings) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from extender.compose.foundation import Foundation, Job
 from extender.features.execution.answers import MovesAnswer
+from extender.features.execution.blocks import Outcome
 from extender.features.execution.broken import measure
-from extender.features.execution.mover import Mover, Outcome
+from extender.features.execution.mover import Mover
 from extender.features.execution.moves import Move
 from extender.index.policies import PolicyTable
 from extender.model.policies import JsonObject, PolicyKey
@@ -42,7 +43,7 @@ def moves_of_cluster(
     mover = Mover(
         base.index,
         settings,
-        base.writer(),
+        _Writes(base),
         base.clock,
         base.wall.utc,
         lambda: base.reflectors.freshness.is_ready,
@@ -56,11 +57,31 @@ def moves_of_cluster(
     base.metrics.report(catalogue.EXECUTION_PHI, lambda: mover.broken.measure)
     base.metrics.report(catalogue.MOVES, lambda: mover.outcomes)
     base.metrics.report(catalogue.MOVE_SECONDS, lambda: seconds)
+    if base.replica.takeover is not None:
+        base.replica.takeover.before_answers.append(mover.recover)
+
+    async def run() -> None:
+        await base.reflectors.wait_until_synced()
+        await mover.run()
+
     jobs = [
-        base.while_leading("moves of pods", mover.run),
+        base.while_leading("moves of pods", run),
         base.while_leading("events of moves", events.run),
     ]
     return mover.answer, jobs
+
+
+class _Writes:
+    """The calls of the mover to the API server."""
+
+    def __init__(self, base: Foundation) -> None:
+        writer = base.writer()
+        self.read_pod, self.evict = writer.read_pod, writer.evict
+        self._policies = base.policy_writer()
+
+    async def write_moves(self, policy: PolicyKey, moves: Sequence[JsonObject]) -> None:
+        """A merge patch, so that the numbers that `PolicyStatus` writes beside them stay."""
+        await self._policies.patch_policy_status(policy, "", {"execution": {"moves": list(moves)}})
 
 
 def states_of_policies(mover: Mover, policies: PolicyTable) -> Mapping[PolicyKey, JsonObject]:

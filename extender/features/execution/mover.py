@@ -6,7 +6,8 @@ far as policies and limits allow. The life of a move:
 1. Waiting: it is planned, and `MoveWaits` says what it waits for: the policy only reports, or is paused; ``after``; a limit; the
    controller is busy; a disruption budget; an earlier move of the controller that was in vain.
 2. Begun: the pod is read from the API server, tried once more, and the place of its replacement is claimed in the same
-   step (`Reservations`, under the key `move_key`). Then the pod is evicted, with its UID as a precondition.
+   step (`Reservations`, under the key `move_key`). The moves that begin together are written into the status of their policies.
+   Then the pods are evicted, with their UIDs as a precondition.
 3. Under way: filter answers the replacement the claimed node while the node passes (`rules/reserved_room.py`). The claim
    ends when a new pod of the controller is bound, when the node passes no longer, or after ``claimTimeout``.
 4. Ended: the replacement is ready, or a time is over (`Outcome`). Only then another pod of the controller is moved.
@@ -15,9 +16,9 @@ A move is in vain if its replacement was bound elsewhere and its constraint is b
 no move until something that the trial reads has changed, and a time is over that doubles with each such move (`Blocks`). A
 controller that makes no replacement gets no move for an hour, or until it creates a pod.
 
-Nothing is stored. After a restart a controller is busy while it has a pod that is terminating, pending or not ready, so
-a move that an earlier leader began is waited for. A new leader begins no move at once, because the pod of such a move may
-be gone and its replacement not created. How long a constraint has been broken is counted anew.
+A new leader reads the moves of the earlier one from the status of policies, claims the places of replacements without a node
+again before its first answer, and follows these moves to their end (`stored`). Nothing else is stored: a controller is busy while it
+has a pod that is terminating, pending or not ready, and how long a constraint has been broken is counted anew.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
 from math import inf
 from typing import Final, NamedTuple, TypeVar
 
 from extender.features.execution.answers import NO_POLICY, MoveRow, MovesAnswer
-from extender.features.execution.blocks import Blocks, PodWriter, UnderWay, pass_alone
-from extender.features.execution.broken import BrokenConstraints, WatchedPods, broken_constraints, is_evicting
+from extender.features.execution.blocks import LONGEST_END, Blocks, Outcome, PodWriter, UnderWay, pass_alone, pods_of
+from extender.features.execution.broken import BrokenConstraints, WatchedPods, is_evicting
 from extender.features.execution.directive import PodFacts
 from extender.features.execution.moves import Move, Neighbours, Planner, Stuck
-from extender.features.execution.schema import Movable, pod_facts
+from extender.features.execution.schema import MOST_STORED, Movable, pod_facts
+from extender.features.execution.stored import StoredMoves
 from extender.index.claims.reserved import move_key
 from extender.index.cluster import ClusterIndex
 from extender.kube.effects import ObjectEvent, PodRef
@@ -44,7 +45,7 @@ from extender.kube.timing import Clock
 from extender.model.bounded import Steps, at_once
 from extender.model.objects import Pod, PodSignature
 from extender.model.policies import PolicyKey
-from extender.model.release import GroupKey, Slot
+from extender.model.release import GroupKey
 from extender.model.units import rfc3339
 from extender.settings.configuration import Settings
 from extender.tasks.fair_queue import NamespaceUsage
@@ -60,38 +61,17 @@ ROUND_SECONDS: Final = 5.0  # between rounds, unless a move has ended
 LONGEST_PAUSE: Final = 60.0  # between rounds, however long the steps of a round take
 _SLICE_SECONDS: Final = 0.002
 _PAUSE_SECONDS: Final = 0.01
-_NODES_A_STEP: Final = 100
 _LONGEST_PLANNING: Final = 5.0  # seconds of a round; then moves that are planned may begin
 _PLANNED_FOR: Final = 60.0  # seconds until the moves of a signature are planned again although nothing has changed
 _FACTS_FOR: Final = 60.0
 _NEIGHBOURS_FOR: Final = 2.0  # seconds: a move may break constraints of pods that come later
 _STAYS: Final = 30.0  # seconds after which a pod that was evicted and does not terminate stays
-_LONGEST_END: Final = 3600.0  # seconds for which a place is kept while the evicted pod terminates
 _PENDING: Final = 60.0  # seconds for which a replacement may wait for its claimed node
 _MINUTE: Final = 60.0
 _REFUSED_FOR: Final = 10.0  # seconds at least until a budget is asked again
 _LONGEST_REFUSED: Final = 300.0
 _NOT_REPLACED_FOR: Final = 3600.0  # seconds, unless the controller creates a pod
 _COMPARED: Final = 9  # comparing takes a tenth of the time at most, also for more signatures than stay compiled
-
-
-class Outcome(StrEnum):
-    """How a move ended.
-
-    - COMPLETED: the replacement is ready, and the constraint holds for it
-    - IN_VAIN: the replacement was bound elsewhere, and the constraint is broken there too
-    - REFUSED: a disruption budget forbade the eviction
-    - FAILED: the pod was not evicted, because of an error
-    - NOT_REPLACED: no new pod of the controller came, for example because it was scaled down
-    - NOT_READY: the replacement was not ready in time
-    """
-
-    COMPLETED = "completed"
-    IN_VAIN = "in_vain"
-    REFUSED = "refused"
-    FAILED = "failed"
-    NOT_REPLACED = "not_replaced"
-    NOT_READY = "not_ready"
 
 
 class _Planned(NamedTuple):
@@ -136,6 +116,7 @@ class Mover:
         self._ended = ended
         self._record = record
         self._asks = asks
+        self._stored = StoredMoves(index, settings, writer, utc_now)
         self._silent: set[str] = set()  # schedulers without requests that placed a pod in vain
         self.is_leading = False
         self._since = -inf  # when it began to lead
@@ -145,14 +126,18 @@ class Mover:
         self._blocks = Blocks()
         self._begun: dict[PolicyKey | None, deque[float]] = {}  # None: of all policies
         self._of_policy: Counter[PolicyKey] = Counter()  # moves under way
+        # Those without a replacement on a node, when a move was chosen last; and whether one is bare.
+        self._unbound: Counter[PolicyKey] = Counter()
+        self._is_any_bare = False
         self._usage = NamespaceUsage(clock)
         self._worked = 0.0  # seconds of the steps of this round
         self._slice = 0.0  # when it began
 
     async def run(self) -> None:
-        """Until cancelled. Claims of moves end with it."""
+        """Until cancelled. Claims of moves end with it. All kinds have been listed."""
         self.is_leading, self._since = True, self._clock.now()
         self.moved.clear()
+        self.recover()
         try:
             while True:
                 self._worked = 0.0
@@ -174,6 +159,17 @@ class Mover:
                 self._index.reserved.release(key)
             self.under_way.clear()
             self._of_policy.clear()
+            self._stored.forget()
+
+    def recover(self) -> None:
+        """Claims the places of moves that an earlier leader began. Called before the first answer of a term."""
+        for key, under_way in list(self._stored.recover(self.under_way, self._clock.now())):
+            self._add(key, under_way)
+
+    def _add(self, key: GroupKey, under_way: UnderWay) -> None:
+        self.under_way[key] = under_way
+        self._of_policy[under_way.watched.policy.key] += 1
+        self._index.reserved.claim(key, under_way.move.pod, under_way.move.target)
 
     async def round(self) -> None:
         """Follows moves under way, finds out what is broken, plans, and begins moves."""
@@ -185,8 +181,8 @@ class Mover:
         if not self.broken.found:
             return
         await self._plan()
-        while (chosen := self._next()) is not None:
-            await self._begin(chosen)
+        while await self._begin():
+            pass
 
     async def _in_slices(self, steps: Steps[T], weight: float = 1) -> T:
         """``weight``: how much longer the pause after the round is than these steps."""
@@ -207,7 +203,7 @@ class Mover:
     async def _forget(self) -> None:
         """Drops what concerns controllers and policies of which nothing is left."""
         if waiting := self._blocks.awaiting_pods():
-            self._blocks.see_pods(await self._in_slices(self._pods_of(waiting)))
+            self._blocks.see_pods(await self._in_slices(pods_of(waiting, self._index)))
         controllers = [(found.namespace, found.controller) for found in self.broken.found]
         broken = {(namespace, f"{owner.kind}/{owner.name}") for namespace, owner in controllers if owner is not None}
         self._blocks.forget(self._clock.now(), broken)
@@ -268,13 +264,15 @@ class Mover:
 
     def _moves(self) -> list[Move]:
         """The moves under way whose replacement is not bound yet."""
-        return [under_way.move for under_way in self.under_way.values() if not under_way.is_bound]
+        return [each.move for each in self.under_way.values() if not (each.is_bound or each.is_bare)]
 
     # -- which move begins
 
     def _next(self) -> _Planned | None:
         """The planned move that may begin now: of the namespace that used least, the one that mends most."""
         possible: dict[str, list[_Planned]] = {}
+        self._unbound = Counter(each.watched.policy.key for each in self.under_way.values() if not each.is_bound)
+        self._is_any_bare = any(each.is_bare for each in self.under_way.values())
         for planned in self._planned.values():
             if planned.move is not None and not self._waits_for(planned):
                 possible.setdefault(planned.move.pod.namespace, []).append(planned)
@@ -296,6 +294,8 @@ class Mover:
             return "the moves of the policy are paused"
         if now - self._since < ROUND_SECONDS:
             return "this replica has just begun to lead"
+        if self._is_any_bare:
+            return "the replacement for a pod that an earlier leader moved does not exist yet"
         since = self.broken.since.get(watched.signature, {}).get(move.place, now)
         if now - since < spec.after:
             return f"broken for less than {spec.after:g} s"
@@ -322,6 +322,8 @@ class Mover:
         key, spec = watched.policy.key, watched.spec
         if self._of_policy[key] >= spec.max_concurrent:
             return "the policy has maxConcurrent moves under way"
+        if self._unbound[key] >= MOST_STORED:
+            return f"the policy has {MOST_STORED} moves under way whose replacements have no node"
         if self._lately(key) >= spec.max_per_minute:
             return "the policy has begun maxPerMinute moves"
         if self._lately(None) >= self._settings.execution.max_per_minute:
@@ -351,31 +353,49 @@ class Mover:
 
     # -- a move begins
 
-    async def _begin(self, planned: _Planned) -> None:
-        """Reads the pod, tries it again, claims the place of its replacement, and evicts it."""
+    async def _begin(self) -> bool:
+        """Claims places for the moves that may begin now, stores the moves, and evicts the pods. Returns whether a move began."""
+        begun: list[GroupKey] = []
+        while len(begun) < MOST_STORED and (chosen := self._next()) is not None:
+            if (key := await self._claim(chosen)) is not None:
+                begun.append(key)
+        policies = dict.fromkeys(self.under_way[key].watched.policy.key for key in begun)
+        errors = await self._stored.write(policies, self.under_way, self._clock.now())
+        for key in begun:
+            under_way = self.under_way[key]
+            pod = self._index.pods.get(under_way.move.pod.uid)
+            if (error := errors.get(under_way.watched.policy.key)) is not None:
+                self._block(key, f"the move cannot be stored: {error}", _MINUTE)
+                self._end(key, Outcome.FAILED)
+            elif pod is None or pod.terminating or not under_way.is_broken(pod, self._index.view, self._settings):
+                self._drop(key)  # while the moves were stored, its reason went away
+            else:
+                await self._evict(key, under_way.move)
+        return bool(begun)
+
+    async def _claim(self, planned: _Planned) -> GroupKey | None:
+        """Reads the pod, tries it again, and claims the place of its replacement. None if the move does not begin."""
         move, signature = planned.move, planned.watched.signature
         key = None if move is None else move_key(move.pod)
         if move is None or key is None or not await self._is_settled(move.pod, key):
-            return  # the controller is blocked for a while
+            return None  # the controller is blocked for a while
         # Whatever follows, this plan is used up.
         self._planned.pop(signature, None)
         planner = await self._make_planner()
         # From here to the claim there is no await, so that the claim is made for the cluster in which the move was tried.
         pod, watched = self._index.pods.get(move.pod.uid), self.broken.found.get(signature)
         if pod is None or watched is None or pod.terminating:
-            return
+            return None
         again = planner.try_pod(pod, watched, self._movable(), self._moves())
         if not isinstance(again, Move) or not pass_alone([*self._moves(), again], self._index.view, self._settings):
-            return
+            return None
         now = self._clock.now()
-        known = frozenset(other.uid for other in at_once(self._pods_of({key}))[key])
-        self.under_way[key] = UnderWay(again, watched, now, now, known)
-        self._of_policy[watched.policy.key] += 1
-        self._index.reserved.reserve(key, [Slot(pod.uid, again.target)], inf)
+        known = frozenset(other.uid for other in at_once(pods_of({key}, self._index))[key])
+        self._add(key, UnderWay(again, watched, now, now, known))
         for policy in (watched.policy.key, None):
             self._begun.setdefault(policy, deque()).append(now)
         self._usage.charge(pod.namespace)
-        await self._evict(key, again)
+        return key
 
     async def _evict(self, key: GroupKey, move: Move) -> None:
         pod = move.pod
@@ -402,7 +422,7 @@ class Mover:
 
     async def _is_settled(self, pod: Pod, key: GroupKey) -> bool:
         """Whether every other pod of the controller runs and is ready, as far as its youngest pod shows; reads the pod too."""
-        pods = (await self._in_slices(self._pods_of({key})))[key]
+        pods = (await self._in_slices(pods_of({key}, self._index)))[key]
         if any(other.terminating or not other.node for other in pods):
             self._wait(key, "its controller has pods that are terminating or pending", FOLLOW_SECONDS)
             return False
@@ -430,42 +450,17 @@ class Mover:
 
     # -- moves under way
 
-    def _pods_of(self, keys: Collection[GroupKey]) -> Steps[dict[GroupKey, list[Pod]]]:
-        """The pods of controllers. O(signatures + pods on their nodes + pods without a node)."""
-        view = self._index.view
-        found: dict[GroupKey, list[Pod]] = {key: [] for key in keys}
-        wanted = {(key.namespace, key.value) for key in keys}
-        namespaces = {key.namespace for key in keys}
-
-        def is_wanted(signature: PodSignature) -> bool:
-            if signature.namespace not in namespaces or (controller := signature.controller) is None:
-                return False
-            return (signature.namespace, f"{controller.kind}/{controller.name}") in wanted
-
-        for placed in view.placed(None, is_wanted):
-            yield
-            for at, number in enumerate(list(placed.nodes) if placed is not None else (), start=1):
-                if at % _NODES_A_STEP == 0:
-                    yield
-                pods = [pod for pod in view.pods_on(number).values() if placed is not None and placed.are(pod)]
-                for pod in pods:
-                    if (key := move_key(pod)) is not None:
-                        found[key].append(self._index.pods.get(pod.uid, pod))
-        for pod in view.unplaced.values():
-            key = move_key(pod)
-            if key in found and not any(other.uid == pod.uid for other in found[key]):
-                found[key].append(pod)
-        return found
-
     async def _follow(self) -> None:
         """Finds the replacements of moves under way, and ends the moves that are over."""
         self._slice = self._clock.now()
+        if self._slice - self._since < ROUND_SECONDS:
+            self.recover()  # the watch of policies may have been late
         if not self.under_way:
             return
         # A replacement that has been found is looked up, which costs less than a search on the nodes.
         replacements = {key: self._index.pods.get(each.replacement) for key, each in self.under_way.items()}
         missing = [key for key, pod in replacements.items() if pod is None or pod.terminating]
-        pods = await self._in_slices(self._pods_of(missing)) if missing else {}
+        pods = await self._in_slices(pods_of(missing, self._index)) if missing else {}
         for key, under_way in list(self.under_way.items()):
             # An assumed pod is on a node, and the watch may not show it there, or not any more.
             known = [under_way.replacement, *(pod.uid for pod in pods.get(key, ()) if pod.uid not in under_way.known)]
@@ -481,29 +476,25 @@ class Mover:
 
     async def _follow_bound(self, key: GroupKey, under_way: UnderWay, pod: Pod) -> None:
         if not under_way.is_bound:
-            under_way.is_bound, under_way.replacement = True, pod.uid
+            under_way.is_bound, under_way.is_bare, under_way.replacement = True, False, pod.uid
             self._planner = None  # its neighbours do not know the new pod
             self._index.reserved.release(key)
         facts = None
         if under_way.is_due(self._clock.now()):
             under_way.read, facts = self._clock.now(), await self._read(pod)
         if facts is not None and facts.is_ready:
-            self._end(key, Outcome.IN_VAIN if self._is_in_vain(under_way, pod) else Outcome.COMPLETED)
+            is_in_vain = under_way.is_in_vain(pod, self._index.view, self._settings)
+            self._end(key, Outcome.IN_VAIN if is_in_vain else Outcome.COMPLETED)
         elif self._clock.now() - under_way.left >= self._settings.execution.replacement_timeout:
             self._end(key, Outcome.NOT_READY)
-
-    def _is_in_vain(self, under_way: UnderWay, pod: Pod) -> bool:
-        view = self._index.view
-        number = view.known.get(pod.node)
-        if number is None or pod.node == under_way.move.target:
-            return False
-        spec = under_way.watched.spec
-        return bool(at_once(broken_constraints({number: 1}, pod, view, self._settings, spec.constraints)))
 
     def _follow_pending(self, key: GroupKey, under_way: UnderWay, pod: Pod) -> None:
         now, view = self._clock.now(), self._index.view
         if under_way.pending == inf:
             under_way.pending = now
+        if under_way.is_bare and not self._stored.complete(under_way, pod):
+            self._end(key, Outcome.FAILED)
+            return
         # The replacement is decided anew if its place is lost, or if the scheduler does not bind it there.
         is_late = now - under_way.pending >= _PENDING
         is_on_its_way = view.assumed_nodes(pod.uid) is not None
@@ -514,7 +505,7 @@ class Mover:
 
     def _follow_missing(self, key: GroupKey, under_way: UnderWay) -> None:
         now, pod = self._clock.now(), self._index.pods.get(under_way.move.pod.uid)
-        if pod is not None and pod.terminating and now - under_way.began < _LONGEST_END:
+        if pod is not None and pod.terminating and now - under_way.began < LONGEST_END:
             under_way.left = now  # a StatefulSet replaces a pod once it has ended
         elif pod is not None and not pod.terminating and now - under_way.began >= _STAYS:
             self._block(key, "the pod was evicted and does not terminate", _MINUTE)
@@ -522,10 +513,14 @@ class Mover:
         elif now - under_way.left >= self._settings.execution.claim_timeout:
             self._end(key, Outcome.NOT_REPLACED)
 
-    def _end(self, key: GroupKey, outcome: Outcome) -> None:
+    def _drop(self, key: GroupKey) -> UnderWay:
         under_way = self.under_way.pop(key)
         self._of_policy[under_way.watched.policy.key] -= 1
         self._index.reserved.release(key)
+        return under_way
+
+    def _end(self, key: GroupKey, outcome: Outcome) -> None:
+        under_way = self._drop(key)
         self.outcomes[outcome] += 1
         move = under_way.move
         if outcome is Outcome.COMPLETED:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import orjson
+
 from extender.features.execution.directive import (
     DEFAULT_AFTER,
     DEFAULT_EXECUTION,
@@ -128,6 +130,20 @@ def read_execution(spec: JsonObject, annotations: Mapping[str, Any]) -> Executio
 
 
 _read: Final = reader_of(ExecutionSpec, EXECUTION)
+
+
+# -- what the status says about moves
+
+MOST_STORED: Final = 64
+"""Moves of a policy that the status has. No further move of the policy begins before one of their replacements has a node."""
+
+
+def moves_of_status(status: bytes) -> tuple[JsonObject, ...]:
+    """The first `MOST_STORED` moves in the JSON of a policy's status, unchecked. O(its size), if it has any."""
+    if b'"moves"' not in status:
+        return ()
+    execution = _object(_object(orjson.loads(status)).get("execution"))
+    return tuple(_objects(execution.get("moves"))[:MOST_STORED])
 
 
 # -- whether a pod may be moved

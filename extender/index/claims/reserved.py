@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple
 
 from extender.index.claims.nominations import Nominations
@@ -229,6 +230,12 @@ class Reservations(ReservedView):
         self._begin(group, new, until)
         return len(new)
 
+    def claim(self, move: GroupKey, pod: Pod, node: str) -> None:
+        """The slot of a move, without an end. The watch may not show its pod any more. The room is not checked. O(resources)."""
+        if self._journal.note is not None:
+            self._journal.note(Reservation(move, (Slot(pod.uid, node),)))
+        self._begin(move, {pod.uid: node}, inf, {pod.uid: pod})
+
     def release(self, group: GroupKey) -> None:
         """Ends all slots of a group. O(slots)."""
         reserved = self._groups.get(group)
@@ -298,8 +305,10 @@ class Reservations(ReservedView):
         pod = self._pods.get(uid)
         return pod is not None and bool(pod.node) is on_node and not pod.finished
 
-    def _begin(self, group: GroupKey, slots: Mapping[str, str], until: float) -> None:
-        """``slots``: by UID the node. Slots that `reserve` has kept stay as they are."""
+    def _begin(
+        self, group: GroupKey, slots: Mapping[str, str], until: float, known: Mapping[str, Pod] | None = None
+    ) -> None:
+        """``slots``: by UID the node. Slots that `reserve` has kept stay as they are. ``known``: their pods; None: as the watch shows them."""
         new = {}
         for uid, node in slots.items():
             held = self.held.get(uid)
@@ -310,7 +319,7 @@ class Reservations(ReservedView):
             new[uid] = node
         by_node, by_namespace = dict[str, list[Pod]](), dict[str, list[Pod]]()
         for uid, node in new.items():
-            pod = self._pods[uid]
+            pod = (self._pods if known is None else known)[uid]
             self.held[uid] = _Held(group, node, pod)
             self._groups.setdefault(group, _Group(until)).pods.add(uid)
             by_node.setdefault(node, []).append(pod)

@@ -63,6 +63,7 @@ class PolicyJson(_Json):
     metadata: PolicyMetaJson | None = None
     # Any type, because a policy with a spec of a wrong type is kept as invalid and reported in its status.
     spec: Any = None
+    status: Raw = NOTHING
 
 
 class ResourcesJson(_Json):

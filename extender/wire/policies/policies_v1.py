@@ -13,7 +13,7 @@ import msgspec
 import orjson
 
 from extender.features.execution.directive import PAUSED_ANNOTATION
-from extender.features.execution.schema import read_execution
+from extender.features.execution.schema import moves_of_status, read_execution
 from extender.model.constraints.directed import Element
 from extender.model.constraints.node_affinity import NodeAffinity, NodeSelectorTerm, node_selector
 from extender.model.constraints.selectors import EVERYTHING, NOTHING, LabelSelector, parse_selector, requirement
@@ -132,16 +132,17 @@ def read_policy(found: JsonObject, limits: ConstraintLimits = DEFAULT_LIMITS, *,
 
 
 def trim_policy(raw: PolicyJson, limits: ConstraintLimits, kind: str, group: str) -> PolicyObject:
-    """A watched policy, without its resourceVersion: a change of its status alone changes no decision."""
+    """A watched policy, without its resourceVersion. Of its status only moves are kept: the rest changes no decision."""
     meta = raw.metadata or PolicyMetaJson()
     metadata: JsonObject = {"name": meta.name, "namespace": meta.namespace, "generation": meta.generation}
     if _PAUSED in bytes(meta.annotations):  # other annotations are not kept, because they decide nothing
         metadata["annotations"] = {PAUSED_ANNOTATION: ""}
     found = {"apiVersion": f"{group}/{VERSION}", "kind": kind, "metadata": metadata, "spec": raw.spec}
+    moves = moves_of_status(bytes(raw.status))
     try:
-        return PolicyObject(read_policy(found, limits, kind=kind), found)
+        return PolicyObject(read_policy(found, limits, kind=kind), found, moves)
     except PolicyError as error:
-        return PolicyObject(error.invalid, found)
+        return PolicyObject(error.invalid, found, moves)
 
 
 def _group(found: JsonObject) -> str:

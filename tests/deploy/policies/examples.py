@@ -185,6 +185,20 @@ STATUS: Final[Json] = {
         "moved": 2,
         "stuck": 1,
         "stuckReasons": [{"reason": "no node passes", "constraints": 1}],
+        "moves": [
+            {
+                "namespace": "default",
+                "pod": "web-0",
+                "uid": "b8e0a7c2",
+                "kind": "StatefulSet",
+                "controller": "web",
+                "node": "node-1",
+                "target": "node-2",
+                "constraint": "TopologySpread",
+                "since": "2026-01-01T00:00:00Z",
+                "requests": {"cpu": "500m", "memory": "2Gi"},
+            }
+        ],
     },
     "lastApplied": "2026-01-01T00:00:00Z",
     "conflicts": [{"policy": "other", "field": "spec.schedulerName", "message": "both set it"}],

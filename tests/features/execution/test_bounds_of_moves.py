@@ -172,7 +172,7 @@ class Killed(Exception):  # noqa: N818 -- not an error
     """The process ends."""
 
 
-@pytest.mark.parametrize("last", range(6))
+@pytest.mark.parametrize("last", range(8))
 async def test_a_restart_between_two_calls_moves_no_pod_twice(last: int) -> None:
     """The process is killed before its call number ``last``, or at its end; another one goes on."""
     here = scene(*zoned(1, 1, 1), *askew(3, 0, 0))
@@ -187,18 +187,17 @@ async def test_a_restart_between_two_calls_moves_no_pod_twice(last: int) -> None
 
         return counting
 
-    read, evict = here.writes.read_pod, here.writes.evict
+    read, evict, store = here.writes.read_pod, here.writes.evict, here.writes.write_moves
     here.writes.read_pod, here.writes.evict = counted(read), counted(evict)  # type: ignore[method-assign]
+    here.writes.write_moves = counted(store)  # type: ignore[method-assign]
     replaced = 0
     for _ in range(40):
         try:
             await here.rounds(1)
         except Killed:
-            last_leader = here.mover
-            for key in last_leader.under_way:  # the claims end with the process
-                here.index.reserved.release(key)
             here.writes.read_pod, here.writes.evict = read, evict  # type: ignore[method-assign]
-            here.mover = Mover(here.index, here.settings, here.writes, here.clock, lambda: NOW, lambda: True)
+            here.writes.write_moves = store  # type: ignore[method-assign]
+            here.restart()
         ending = [each for each in here.index.pods.values() if each.terminating]
         assert len(ending) <= 1
         for each in ending:

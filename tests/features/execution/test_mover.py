@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +19,7 @@ from extender.index.cluster import ClusterIndex
 from extender.kube.effects import ObjectEvent, PodRef
 from extender.kube.errors import Conflict, KubeError, NotFound, OverBudget, Rejected, Unreachable
 from extender.model.objects import Object, Pod
-from extender.model.policies import JsonObject, PolicyObject
+from extender.model.policies import JsonObject, PolicyKey, PolicyObject
 from extender.settings.configuration import Settings
 from extender.wire.policies.policies_v1 import read_policy
 from tests.builders import extender_args, index_of, node, pod_json, settings, spread, term
@@ -41,7 +42,9 @@ class Writes:
     not_ready: set[str] = field(default_factory=set)
     annotations: dict[str, dict[str, str]] = field(default_factory=dict)
     error: KubeError | None = None
+    store_error: KubeError | None = None
     reads: int = 0
+    calls: list[str] = field(default_factory=list)
 
     async def read_pod(self, pod: PodRef) -> JsonObject:
         self.reads += 1
@@ -59,7 +62,17 @@ class Writes:
         if self.error is not None:
             raise self.error
         self.evicted.append(pod.name)
+        self.calls.append(f"evict {pod.name}")
         self.index.upsert(replace(self.index.pods[pod.uid], terminating=True))
+
+    async def write_moves(self, policy: PolicyKey, moves: Sequence[JsonObject]) -> None:
+        if self.store_error is not None:
+            raise self.store_error
+        known = self.index.policies.get(policy)
+        if known is None:
+            raise NotFound("no policy")
+        self.calls.append(f"store {' '.join(move['pod'] for move in moves)}")
+        self.index.upsert(PolicyObject(known, moves=tuple(moves)))
 
 
 @dataclass
@@ -74,6 +87,18 @@ class Scene:
     events: list[ObjectEvent]
     settings: Settings
 
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.clock.time)
+
+    def restart(self) -> None:
+        """The process is killed, and another one leads. It knows what the watch shows."""
+        for key in list(self.index.reserved.keys):
+            self.index.reserved.release(key)
+        self.mover = Mover(
+            self.index, self.settings, self.writes, self.clock, self.now, lambda: True, self.mover._ended
+        )
+        self.mover.recover()
+
     async def rounds(self, count: int = 1, seconds: float = 1.0) -> None:
         for _ in range(count):
             self.clock.time += seconds
@@ -85,7 +110,7 @@ class Scene:
 
     def create(self, name: str, on: str = "", **fields: Any) -> Pod:
         """What the controller creates, and where the scheduler binds it."""
-        pod = replace(web(name, on, **fields), start_time=NOW if on else None)
+        pod = replace(web(name, on, **fields), start_time=self.now() if on else None)
         self.index.upsert(pod)
         return pod
 
@@ -116,7 +141,10 @@ def on_index(index: ClusterIndex, chosen: Settings, *, is_complete: bool = True)
     def record(event: ObjectEvent, _about: object) -> None:
         events.append(event)
 
-    mover = Mover(index, chosen, writes, clock, lambda: NOW, lambda: is_complete, ended, record)
+    def now() -> datetime:
+        return NOW + timedelta(seconds=clock.time)
+
+    mover = Mover(index, chosen, writes, clock, now, lambda: is_complete, ended, record)
     return Scene(index, mover, writes, clock, outcomes, events, chosen)
 
 
@@ -153,7 +181,7 @@ def nodes_for(here: Scene, name: str, **fields: Any) -> list[str]:
 
 
 REPLICA: dict[str, Any] = {"app": "web", "owner": ("ReplicaSet", "web"), "spreads": SPREAD}
-LARGE = {"requests": {"cpu": "5"}}
+LARGE: dict[str, Any] = {"requests": {"cpu": "5"}}
 
 
 async def test_the_place_of_the_replacement_is_kept_and_only_the_replacement_gets_it() -> None:
@@ -393,7 +421,7 @@ async def test_rows_say_since_when() -> None:
     await here.rounds(1)
     here.clock.time += 60
     (row,) = here.mover.rows()
-    assert row.since == (NOW - timedelta(seconds=60)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert row.since == (here.now() - timedelta(seconds=60)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 async def test_a_job_that_ends_keeps_no_place() -> None:

@@ -15,7 +15,7 @@ import pytest
 from extender.cli.main import main
 from extender.cli.simulate import lead_to_webhook, read_objects, scenario_settings
 from extender.compose.embedded import FREE_PORT, service_running
-from extender.simulator.apiserver.kinds import PODS
+from extender.simulator.apiserver.kinds import OWN_POLICY_KINDS, PODS
 from extender.simulator.scenario.language import parse_scenario
 from extender.simulator.scenario.simulated_cluster import SimulatedCluster
 from tests.fakes import PATIENCE
@@ -134,6 +134,11 @@ async def test_pods_move_until_the_spread_holds_and_then_rest(node: str) -> None
             await asyncio.sleep(0.01)
         assert zones(simulated).total() == 6
         assert len([name for name in names(simulated) if "-again-" in name]) == (4 if node == "node-0" else 0)
+        # The moves were stored beside the numbers, and no write of one dropped the other.
+        (stored,) = simulated.api.store.table(OWN_POLICY_KINDS[1]).objects.values()
+        execution = stored.read()["status"]["execution"]
+        assert execution["moved"] == (4 if node == "node-0" else 0)
+        assert [move["target"] for move in execution.get("moves", ())] != [] or node != "node-0"
         async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/moves?namespace=shop") as response:
             assert (response.status, await response.json()) == (200, {})
 

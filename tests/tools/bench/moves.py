@@ -14,7 +14,7 @@ import argparse
 import asyncio
 import gc
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ from extender.kube.effects import PodRef
 from extender.kube.errors import NotFound
 from extender.model.bounded import Steps
 from extender.model.objects import Pod
-from extender.model.policies import JsonObject, PolicyObject
+from extender.model.policies import JsonObject, PolicyKey, PolicyObject
 from extender.settings.configuration import Settings
 from extender.wire.objects.kinds import PODS
 from tests.builders import (
@@ -120,6 +120,11 @@ class Controllers:
             "spec": {},
             "status": {"conditions": [{"type": "Ready", "status": str(is_ready)}]},
         }
+
+    async def write_moves(self, policy: PolicyKey, moves: Sequence[JsonObject]) -> None:  # noqa: ARG002
+        """Nothing reads them."""
+        self.clock.step_ends()
+        self.clock.begun = time.process_time()
 
     async def evict(self, pod: PodRef, grace_seconds: int | None = None) -> None:  # noqa: ARG002 (as the writer)
         """The pod ends at once; its replacement is created, decided by filter, and bound."""
