@@ -283,19 +283,22 @@ class ClusterIndex:
             if new is not None and new.node:
                 # Before `observe`, which ends the slot: a sibling with a slot on that node gets this pod's slot in
                 # exchange.
-                self._move_slot(uid, new.node)
+                self._move_slot(new)
             self.reserved.observe(uid, new)
         self.gated.change(uid, old, new)
 
-    def _move_slot(self, uid: str, node: str) -> None:
-        """A pod with a slot counts on a node now."""
-        number = self.topology.known.get(node)
-        self.reserved.follow(uid, node, () if number is None else self.nodes.pods_on(number))
+    def _move_slot(self, pod: Pod) -> None:
+        """A pod counts on a node now. It may have a slot, or get the slot of a pod that it replaces."""
+        if pod.uid in self.reserved.held:
+            number = self.topology.known.get(pod.node)
+            self.reserved.follow(pod.uid, pod.node, () if number is None else self.nodes.pods_on(number))
+        else:
+            self.reserved.hand_over(pod)
 
     def _change_signature(self, old: Pod | None, new: Pod | None) -> None:
         """Counts the pods of each signature, placed or not. Constraints of a signature without a pod are idle.
 
-        A signature with a pod on a node counts in the budget of its namespace.
+        A signature with a pod on a node counts in the budget of its namespace. A pod that comes to its node may use a slot.
         """
         count_pod = self.counts.count_pod
         # Adding before removing, so that the constraints of an unchanged signature do not become idle in between.
@@ -303,6 +306,8 @@ class ClusterIndex:
             count_pod(new.signature, 1)
             if new.node:
                 self.namespace_budgets.hold(new.signature)
+                if self.reserved.held and (old is None or not old.node):
+                    self.reserved.hand_over(new)
         if old is not None:
             count_pod(old.signature, -1)
 

@@ -112,9 +112,9 @@ async def test_kubectl_get_shows_the_columns(api: Api) -> None:
     as_table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}  # what kubectl get asks for
     table = await api.request("GET", path_of(policy()), headers=as_table)
     names = [column["name"] for column in table["columnDefinitions"]]
-    assert names == ["Name", "Priority", "When", "Mode", "Matched", "Valid", "Age"]
+    assert names == ["Name", "Priority", "When", "Mode", "Matched", "Broken", "Valid", "Age"]
     (row,) = table["rows"]
-    assert row["cells"][:-1] == ["one", 7, '["Admission","Scheduling"]', "Enforce", 12, "True"]
+    assert row["cells"][:-1] == ["one", 7, '["Admission","Scheduling"]', "Enforce", 12, 3, "True"]
 
 
 def kupids_crd(kind: str, scope: str) -> JsonObject:

@@ -61,6 +61,9 @@ ROUND_SECONDS: Final = 5.0  # between rounds, unless a move has ended
 LONGEST_PAUSE: Final = 60.0  # between rounds, however long the steps of a round take
 _SLICE_SECONDS: Final = 0.002
 _PAUSE_SECONDS: Final = 0.01
+_MOST_TOGETHER: Final = (
+    16  # moves that are stored together: the first pod is evicted once the last of them has been tried
+)
 _LONGEST_PLANNING: Final = 5.0  # seconds of a round; then moves that are planned may begin
 _PLANNED_FOR: Final = 60.0  # seconds until the moves of a signature are planned again although nothing has changed
 _FACTS_FOR: Final = 60.0
@@ -356,7 +359,7 @@ class Mover:
     async def _begin(self) -> bool:
         """Claims places for the moves that may begin now, stores the moves, and evicts the pods. Returns whether a move began."""
         begun: list[GroupKey] = []
-        while len(begun) < MOST_STORED and (chosen := self._next()) is not None:
+        while len(begun) < _MOST_TOGETHER and (chosen := self._next()) is not None:
             if (key := await self._claim(chosen)) is not None:
                 begun.append(key)
         policies = dict.fromkeys(self.under_way[key].watched.policy.key for key in begun)

@@ -19,7 +19,7 @@ for a deleted pod. Time comes in as ``now`` in monotonic seconds.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -85,7 +85,7 @@ class AssumedPods:
         journal: ChangeJournal | None = None,
         observe: Callable[[Pod], None] | None = None,
         room: RoomTable | None = None,
-        slots: tuple[Container[str], Callable[[str, str], None]] = ((), lambda _uid, _node: None),
+        slots: tuple[Sized, Callable[[Pod], None]] = ((), lambda _pod: None),
     ) -> None:
         """The tables and callbacks that assumptions change.
 
@@ -94,7 +94,7 @@ class AssumedPods:
         - ``count``: adds a pod to its node (1) or removes it (-1)
         - ``observe``: called with each pod whose assumption has begun or ended
         - ``room``: where undetermined pods hold room, if it is counted
-        - ``slots``: UIDs of pods with a slot, and what is called with such a pod and its node once it counts there
+        - ``slots``: the slots, and what is called while there are any with a pod that counts on a node from now on
         """
         self._pods = pods
         self._room = room
@@ -148,8 +148,8 @@ class AssumedPods:
         if len(nodes) == 1 and not doubted:
             pod = msgspec.structs.replace(pod, node=nodes[0])
         self._begin(Assumed(pod, tuple(nodes), now, doubted, answered=not doubted))
-        if pod.node and pod.uid in self._slots:
-            self._move_slot(pod.uid, pod.node)
+        if pod.node and len(self._slots):
+            self._move_slot(pod)
 
     def _begin(self, assumed: Assumed) -> None:
         self._put(assumed, 1)

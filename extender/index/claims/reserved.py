@@ -9,7 +9,8 @@
    fails leaves the room reserved.
 5. Invariant: a pod has at most one slot, on the node `node_of`.
 6. A pod on a node may have a slot on another node: it is to be moved there (`move_key`). The slot is for the pod that its
-   controller creates in its place, so it stays whatever becomes of the pod. The mover releases it.
+   controller creates in its place, so it stays whatever becomes of the pod, and is the slot of the new pod once that
+   is on the node (`Reservations.hand_over`). The mover releases it.
 
 While any room is reserved, `Requests` records which schedulers send requests: a group whose scheduler has a long
 backlog keeps its room, a group whose scheduler does not exist loses it. Time comes in as ``now`` in monotonic seconds.
@@ -235,6 +236,19 @@ class Reservations(ReservedView):
         if self._journal.note is not None:
             self._journal.note(Reservation(move, (Slot(pod.uid, node),)))
         self._begin(move, {pod.uid: node}, inf, {pod.uid: pod})
+
+    def hand_over(self, pod: Pod) -> None:
+        """A pod has come to a node. If its place there was claimed for it as a replacement, the slot is its own. O(resources).
+
+        Otherwise pod and slot would both count until the mover releases the slot.
+        """
+        key = move_key(pod)
+        if key is None or (group := self._groups.get(key)) is None or pod.uid in self.held:
+            return
+        moved = next(iter(group.pods))
+        if self.held[moved].node == pod.node:
+            self._end(moved, is_freed=False)
+            self._begin(key, {pod.uid: pod.node}, group.until, {pod.uid: pod})
 
     def release(self, group: GroupKey) -> None:
         """Ends all slots of a group. O(slots)."""

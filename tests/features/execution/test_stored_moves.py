@@ -237,6 +237,32 @@ async def test_no_move_begins_while_the_constraints_of_a_replacement_are_unknown
     assert len(here.writes.evicted) == 2
 
 
+@pytest.mark.parametrize("is_bound", [True, False])
+async def test_a_replacement_on_its_node_and_its_place_do_not_both_count(is_bound: bool) -> None:  # noqa: FBT001
+    """Two moves to a node that both replacements fill: the second one passes before the mover has seen the first one."""
+    apart = [term("host", app="db")]
+    fields: dict[str, Any] = {"spreads": [], "apart": apart, "requests": {"cpu": "4"}}
+    both = [replace(web(name, "a0", owner=("ReplicaSet", name), **fields), start_time=OLD) for name in ("one", "two")]
+    here = scene(*zoned(1, 1), pod("db", on="a0", app="db"), *both)
+    await here.rounds(1)
+    assert here.writes.evicted == ["one", "two"]
+    for name in ("one", "two"):
+        here.delete(name)
+        asked: dict[str, Any] = {"app": "web", "owner": ("ReplicaSet", name), **fields}
+        assert nodes_for(here, f"{name}-new", **asked) == ["b0"]
+        new = web(f"{name}-new", "b0" if is_bound else "", owner=("ReplicaSet", name), **fields)
+        here.index.upsert(new)
+        if not is_bound:
+            here.index.assume(new, ["b0"], here.clock.now())
+        assert audit(here.index) == []
+    assert "b0" not in nodes_for(here, "other", requests={"cpu": "1"})
+    if not is_bound:
+        here.index.assumed.discard("uid-one-new")
+        assert "b0" not in nodes_for(here, "other", requests={"cpu": "1"}), "a binding that fails gives no room away"
+    await here.rounds(1)
+    assert list(here.index.reserved.keys) == ([] if is_bound else list(here.mover.under_way))
+
+
 # -- entries that are wrong, or that another writer of the status has made
 
 
