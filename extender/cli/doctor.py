@@ -254,8 +254,11 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: KubeSc
             denied = await _denied(reviews, settings)
             account = cluster.uncertain if denied is not None else cluster.account
             facts = replace(facts, denied=denied, account=account)
+        lease = await _lease(session, settings.leader_election, cluster.namespace)
+        # A replica that did not lead was not to be called. What is not known is the begin of time.
+        led = lease.acquire_time.timestamp() if lease is not None and lease.acquire_time is not None else 0.0
         try:
-            facts = replace(facts, queue=await _queue(session, facts, scheduler, is_called=is_called))
+            facts = replace(facts, queue=await _queue(session, facts, scheduler, led, is_called=is_called))
         except KubeError as error:
             if error.status not in DENIED:
                 raise
@@ -268,7 +271,6 @@ async def _with_cluster(facts: Facts, cluster: _ClusterAccess, scheduler: KubeSc
         facts = replace(facts, deployment=await read_deployment(session.reads, cluster.namespace))
         facts = replace(facts, api_server=await _api_server(session, facts))
         facts = replace(facts, dropped_fields=await read_dropped_fields(session.reads))
-        lease = await _lease(session, settings.leader_election, cluster.namespace)
         if lease is not None:
             # renewTime is the clock of the holder. A skew between the clocks is a finding of its own.
             age = 0.0 if lease.renew_time is None else facts.now - lease.renew_time.timestamp()
@@ -298,12 +300,12 @@ async def _denied(reviews: AccessReviews, settings: Settings) -> Sequence[Permis
 
 
 async def _queue(
-    session: Session, facts: Facts, scheduler: KubeSchedulerConfiguration | None, *, is_called: bool
+    session: Session, facts: Facts, scheduler: KubeSchedulerConfiguration | None, led: float, *, is_called: bool
 ) -> SchedulerCalls:
-    """The queue of this scheduler's profiles, by their pods. Raises KubeError."""
+    """The queue of this scheduler's profiles, by their pods. ``led``: when the present leader began. Raises KubeError."""
     pods = await read_pod_conditions(session.reads, "spec.nodeName=")
     pods += [] if is_called else await read_pod_conditions(session.reads, "spec.nodeName!=")
-    started, profiles = facts.total("process_start_time_seconds"), _profiles(scheduler)
+    started, profiles = max(facts.total("process_start_time_seconds"), led), _profiles(scheduler)
     ours = [pod for pod in pods if pod.scheduler in profiles]
     asked = asking_schedulers(facts)
     # A request of another scheduler proves nothing about this one.

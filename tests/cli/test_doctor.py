@@ -24,6 +24,7 @@ from extender.doctor.facts import APPLY_KINDS
 from extender.doctor.service import OF_CERTIFICATE
 from extender.simulator.apiserver.kinds import (
     GROUP_PLACEMENTS,
+    LEASES,
     OWN_POLICY_KINDS,
     SECRETS,
     SERVICES,
@@ -124,6 +125,19 @@ async def test_why_filter_was_never_called_is_read_from_the_pods(
         _, document = await setup.doctor("--scheduler-config", setup.scheduler())
     assert checks(document) == [found]
     assert words in document["findings"][0]["problem"]
+
+
+async def test_pods_that_were_bound_before_the_leader_began_passed_through_the_one_before_it(tmp_path: Path) -> None:
+    began = (datetime.now(UTC) + timedelta(hours=2)).isoformat().replace("+00:00", "Z")
+    lease: dict[str, Any] = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    lease["metadata"] = {"name": "placement-extender", "namespace": "default"}
+    lease["spec"] = {"holderIdentity": "one", "acquireTime": began, "renewTime": began}
+    election = {"enabled": True, "leaseNamespace": "default"}
+    async with set_up(tmp_path, requests=0, pods=[stands("bound", "node-a")], leaderElection=election) as setup:
+        setup.api.store.put(LEASES, lease)
+        _, document = await setup.doctor("--scheduler-config", setup.scheduler())
+    assert ("info", "called") in checks(document)
+    assert ("error", "called") not in checks(document)
 
 
 async def test_the_access_of_the_running_settings_is_used_where_none_is_given(

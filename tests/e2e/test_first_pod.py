@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 import yaml
+from aiohttp import ClientError, ClientSession
 
 from deploy.install import LAYOUTS
 from tests.deploy.building import ROOT
@@ -26,6 +28,7 @@ from tests.e2e.forwarding import Service
 from tests.e2e.kubelet import NODE, host_of
 from tests.e2e.kubelet_of_manifests import KubeletOfManifests, lead_to
 from tests.e2e.port_forwarding import ForwardingKubelet
+from tests.fakes import PATIENCE
 from tests.programs import tool
 from tests.simulator.plain import pod
 
@@ -101,12 +104,28 @@ async def machines(cluster: Cluster, assets: Path, folder: Path, namespace: str)
 
 
 async def start_scheduler(cluster: Cluster, folder: Path, kubelet: KubeletOfManifests) -> None:
-    """kube-scheduler with the files that the document has made, under its account."""
+    """kube-scheduler with the files that the document has made, under its account, once the Service leads to a leader.
+
+    Before that kube-scheduler ignores the failed call, as the entry says in mode augment, and places the pod.
+    """
+    trusted = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    trusted.check_hostname = False
+    trusted.load_cert_chain(folder / "client.crt", folder / "client.key")
+    async with ClientSession() as http, asyncio.timeout(PATIENCE):
+        while not await _is_ready(http, f"{kubelet.service}/readyz", trusted):  # noqa: ASYNC110 -- no event across processes
+            await asyncio.sleep(0.1)
     text = (folder / "kube-scheduler.yaml").read_text("utf-8")
     text = text.replace("/etc/kubernetes/placement-extender", str(folder))
     document = yaml.safe_load(text.replace("/etc/kubernetes/scheduler.conf", str(cluster.plane.kubeconfig)))
     lead_to(document, kubelet.service)
     await asyncio.to_thread(cluster.plane.start_scheduler, document)
+
+
+async def _is_ready(http: ClientSession, url: str, trusted: ssl.SSLContext) -> bool:
+    with suppress(ClientError):
+        async with http.get(url, ssl=trusted) as answer:
+            return answer.status == 200
+    return False
 
 
 @pytest.mark.parametrize("way", [by_chart, by_make])
