@@ -299,7 +299,7 @@ class PolicyStatus:
         return status
 
     def _execution(self, key: PolicyKey, present: JsonObject | None) -> JsonObject | None:
-        """The numbers of a policy that acts while pods run; those of ``present`` if they were written lately."""
+        """The numbers of a policy that acts while pods run; ``present`` itself if it was written lately."""
         state, now = self._states.get(key), self._clock.now()
         if state is None:
             return None

@@ -38,7 +38,7 @@ def minor_of(text: str) -> int | None:
 class ApiServer:
     """What is known about an API server.
 
-    - ``minor``: the minor version whose features it has. A binary with --emulated-version has those of an older one. None for a build
+    - ``minor``: the minor version whose features it has. A binary with --emulated-version has the features of an older version. None for a build
       without a number, such as "v0.0.0-master+$Format:%H$".
     - ``resources``: the resources of admissionregistration.k8s.io/v1, None if they could not be read.
     - ``has_streaming_lists``: false after it has refused one (the gate WatchList).

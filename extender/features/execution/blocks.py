@@ -189,7 +189,7 @@ class Blocks:
                 del self._blocks[key]
 
     def forget(self, now: float, broken: Collection[tuple[str, str]]) -> None:
-        """Drops what is over, apart from controllers of which something is ``broken``: namespace and value of the key. O(blocks)."""
+        """Drops what is over, apart from controllers that have ``broken`` constraints: namespace and value of the key. O(blocks)."""
         self._blocks = {
             key: block
             for key, block in self._blocks.items()

@@ -253,7 +253,7 @@ def _owners(group: TermGroupView, judged: _Judged) -> Generator[None, None, dict
 
 
 class _Pairs:
-    """Pairs of pods of which one excludes the other one, by place: the greatest count, the excess and the nodes."""
+    """Pairs of pods, where one excludes the other one, by place: the greatest count, the excess and the nodes."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Place, bool], tuple[int, int, set[NodeNumber]]] = {}

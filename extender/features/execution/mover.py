@@ -204,7 +204,7 @@ class Mover:
                 return result
 
     async def _forget(self) -> None:
-        """Drops what concerns controllers and policies of which nothing is left."""
+        """Drops what concerns controllers and policies that are gone."""
         if waiting := self._blocks.awaiting_pods():
             self._blocks.see_pods(await self._in_slices(pods_of(waiting, self._index)))
         controllers = [(found.namespace, found.controller) for found in self.broken.found]

@@ -1,4 +1,4 @@
-"""The moves of which the replacements have no node yet, in the status of their policies: a new leader keeps their places.
+"""The moves whose replacements have no node yet, in the status of their policies: a new leader keeps their places.
 
 The leader writes them before it evicts a pod (`status.execution.moves`), a policy at a time. An entry of a move that has ended
 stays until moves of the policy are written again. So a new leader judges each entry by the pods of its controller (`recover`):

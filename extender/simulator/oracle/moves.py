@@ -2,9 +2,9 @@
 
 1. A pod is broken if it runs, a policy with `when: [Execution]` and `mode: Evict` selects it, and filter would reject its node today,
    as if the pod came anew.
-2. An eviction is in vain if nothing of its pod was broken for which it may be moved (3), if no node takes the replacement, or if as much is broken with the
-   replacement as would be with the old pod on its old node. The last is judged only if no node, namespace or other pod has changed
-   meanwhile.
+2. An eviction is in vain if nothing of its pod was broken for which it may be moved (3), if no node takes the replacement, or if as
+   much is broken with the replacement as would be with the old pod on its old node. The last is judged only if no node, namespace or
+   other pod has changed meanwhile.
 3. A broken pod can be mended if another node takes it so that less is broken, and no pod that held is broken then. A pod that only
    the anti-affinity of pods of other namespaces excludes must not be moved, and no pod whose replacement waits at a gate for its group.
 
@@ -169,7 +169,7 @@ class RunningPods:
             return found + (OracleInterPodAffinity(pod, state).check(node) == AFFINITY_REJECTED)
 
     def _pairs(self, uid: str, namespace: str = "") -> int:
-        """The other pods, or those of a namespace, that anti-affinity excludes beside this one, in both directions."""
+        """The other pods, or the other pods of a namespace, that anti-affinity excludes beside this one, in both directions."""
         (pod, node), state, found = self.placed[uid], self.state, 0
         own = [RequiredTerm(raw, namespace_of(pod)) for raw in required_pod_terms(pod, ANTI_AFFINITY)]
         for other_uid, (other, there) in self.placed.items():
