@@ -19,7 +19,7 @@ class CertificateFault(StrEnum):
 
 
 # The first match counts: Go's text of both times is "has expired or is not yet valid", and then says which.
-# The texts at the beginning of a line are those of our own check of readiness.
+# Our own check of readiness writes the texts at the beginning of a line.
 # https://pkg.go.dev/crypto/x509#CertificateInvalidError and the errors beside it
 _TEXTS: Final = (
     (

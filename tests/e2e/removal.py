@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -48,6 +48,23 @@ REMOVE: Final = {
 SCHEDULERS: Final = {"second-scheduler": "kube-scheduler.yaml", "schedulers": "placement-scheduler-0.yaml"}
 
 
+async def printed_by(commands: str, folder: Path, environment: Mapping[str, str]) -> str:
+    """What commands print in bash, in a folder. AssertionError where one fails."""
+    command = [tool("bash"), "-euo", "pipefail", "-c", commands]
+    done = await asyncio.to_thread(
+        subprocess.run,
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
 class Shell:
     """The commands of a user in a copy of the repository."""
 
@@ -65,19 +82,7 @@ class Shell:
 
     async def run(self, commands: str) -> str:
         """What they print. AssertionError where one fails."""
-        command = [tool("bash"), "-euo", "pipefail", "-c", commands]
-        done = await asyncio.to_thread(
-            subprocess.run,
-            command,
-            cwd=self._folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=180,
-        )
-        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        return await printed_by(commands, self._folder, self._environment)
 
 
 def commands(title: str, number: int = 0) -> str:

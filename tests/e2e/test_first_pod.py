@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import ssl
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -28,8 +27,8 @@ from tests.e2e.forwarding import Service
 from tests.e2e.kubelet import NODE, host_of
 from tests.e2e.kubelet_of_manifests import KubeletOfManifests, lead_to
 from tests.e2e.port_forwarding import ForwardingKubelet
+from tests.e2e.removal import printed_by
 from tests.fakes import PATIENCE
-from tests.programs import tool
 from tests.simulator.plain import pod
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -58,19 +57,7 @@ class NewUser:
     async def run(self, commands: str) -> str:
         """What they print. AssertionError where one fails."""
         self.commands += len(re.findall(r"^\S", commands.replace("\\\n", ""), re.MULTILINE))
-        command = [tool("bash"), "-euo", "pipefail", "-c", commands]
-        done = await asyncio.to_thread(
-            subprocess.run,
-            command,
-            cwd=self._folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=180,
-        )
-        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        return await printed_by(commands, self._folder, self._environment)
 
 
 def by_chart(layout: str) -> tuple[str, str]:

@@ -229,7 +229,7 @@ def pass_alone(moves: Sequence[Move], view: ClusterView, settings: Settings) -> 
     """Whether each replacement passes filter on its place while all pods have left and no other replacement has come.
 
     The last move is about to begin. It may need what an earlier one brings, which may take long, or take away what an earlier one
-    needs. Asked are moves that may concern it: of its namespace, or with affinity. O(moves × clauses).
+    needs. Only moves that may concern the last one are asked: moves in its namespace, and moves of pods with affinity. O(moves × clauses).
     """
     last = moves[-1].pod
     asked = [each for each in moves if each.pod.namespace == last.namespace or not each.pod.signature.affinity.is_empty]
